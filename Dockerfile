@@ -1,0 +1,24 @@
+# Two stages: the first builds an environment with the service, the second carries it and nothing else.
+
+FROM python:3.13-slim AS build
+WORKDIR /src
+RUN python -m venv /opt/dpledger
+COPY pyproject.toml README.md LICENSE ./
+COPY service service
+RUN /opt/dpledger/bin/pip install --no-cache-dir .
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --no-create-home dpledger \
+    && install --directory --owner=dpledger --group=dpledger /var/lib/dpledger
+COPY --from=build /opt/dpledger /opt/dpledger
+ENV PATH=/opt/dpledger/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    DPLEDGER_DATABASE=sqlite:////var/lib/dpledger/budget.db
+USER dpledger
+WORKDIR /var/lib/dpledger
+VOLUME /var/lib/dpledger
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/healthz', timeout=2)"]
+ENTRYPOINT ["dpledger"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "8000"]

@@ -1,0 +1,86 @@
+# Every target works on a machine that has nothing but Python 3.11 or newer and make.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BENCH_VENV := .venv-bench
+CLIENT_VENV := .venv-client
+BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+SOURCES := service client tests $(wildcard benchmarks)
+
+# pytest-cov holds lines and branches together to the floor in pyproject.toml; this holds branches alone to it.
+define BRANCH_COVERAGE
+import json, sys
+totals = json.load(sys.stdin)["totals"]
+percent = 100 * totals["covered_branches"] / totals["num_branches"]
+print(f"branch coverage of dpledger.accounting: {percent:.2f} % (at least 98)")
+sys.exit(percent < 98)
+endef
+export BRANCH_COVERAGE
+CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-client coverage lint format bench-accounting bench-ledger bench-scale clean
+
+help: ## show what make can do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## build .venv; again only when a pyproject.toml changed
+
+run: install ## serve on 127.0.0.1:8000, with the ledger in budget.db
+	$(BIN)/dpledger serve --host 127.0.0.1 --port 8000 --database sqlite:///budget.db
+
+test: install test-client ## run every test, and hold the accounting package to its branch coverage
+	$(PYTEST) --cov --cov-report=
+	@$(CHECK_BRANCHES)
+
+# The folder's own rules end there (--confcutdir), because those above it need what this environment lacks.
+test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed but its own dependencies and pytest
+	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
+
+coverage: install ## run the tests of the accounting package alone and show what they miss
+	$(PYTEST) --cov --cov-report=term tests/accounting
+	@$(CHECK_BRANCHES)
+
+lint: install ## ruff, mypy --strict, and the direction of imports
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+
+format: install ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
+	$(BENCH_VENV)/bin/python benchmarks/accounting.py
+
+bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an empty route and a plain version
+	$(BIN)/python -m benchmarks.ledger
+
+bench-scale: install ## time authorizations and budgets at a million entries against a hundred
+	$(BIN)/python -m benchmarks.scale
+
+clean: ## remove the environments, caches and build products
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: pyproject.toml client/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "dpledger needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --editable '.[dev]' --editable client
+	@touch $@
+
+$(CLIENT_VENV)/.installed: client/pyproject.toml
+	$(PYTHON) -m venv $(CLIENT_VENV)
+	$(CLIENT_VENV)/bin/python $(PIP_INSTALL) --editable client pytest
+	@touch $@
+
+# torch is pinned because its newer builds bring gigabytes of GPU libraries that no bench needs.
+$(BENCH_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' torch==2.13.0 opacus autodp
+	@touch $@

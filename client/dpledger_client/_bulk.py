@@ -1,0 +1,59 @@
+"""Bulk authorizations: spends across datasets and partitions, and what became of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpledger_client._calls import Answer, spend_body
+from dpledger_client.answers import as_granted
+from dpledger_client.errors import Refused, refusal
+from dpledger_client.journal import Journal
+from dpledger_client.permits import Authorization
+from dpledger_client.releases import Release
+from dpledger_client.samples import Sample
+
+__all__ = ["Spend", "results_of"]
+
+
+@dataclass(frozen=True)
+class Spend:
+    """A step to be authorized together with others; made by ``account.spend``."""
+
+    dataset: str
+    run: str
+    partition: str | None
+    releases: tuple[Release, ...]
+    sample: Sample | None = None
+
+    def body(self) -> dict[str, Any]:
+        """One step, as the service reads it."""
+        return spend_body(self.run, self.releases, self.sample, self.partition)
+
+    def item(self) -> dict[str, Any]:
+        """One item of the list, as the service reads it."""
+        return {"dataset": self.dataset, **self.body()}
+
+
+def results_of(
+    spends: Sequence[Spend], answer: Answer, journal: Journal | None
+) -> list[Authorization | Refused]:
+    """One result a spend: the yes, or the reason why not."""
+    pairs = zip(spends, answer.body["results"], strict=True)
+    return [_result(index, spend, result, answer, journal) for index, (spend, result) in enumerate(pairs)]
+
+
+def _result(
+    index: int, spend: Spend, result: Mapping[str, Any], answer: Answer, journal: Journal | None
+) -> Authorization | Refused:
+    if result.get("granted") is not None:
+        granted = as_granted(result["granted"], answer)
+        return Authorization(granted, spend.releases, journal, f"{answer.key}[{index}]")
+    if result.get("refused") is not None:
+        title = "The budget does not cover this"
+        return _refused("budget-exhausted", 409, title, result["refused"], answer.key)
+    failed = result["failed"]
+    return _refused(failed["reason"], 422, "The item could not be decided", failed, answer.key)
+
+
+def _refused(slug: str, status: int, title: str, members: Mapping[str, Any], key: str | None) -> Refused:
+    return refusal({"type": f"/problems/{slug}", "status": status, "title": title, **members}, key)

@@ -1,0 +1,196 @@
+"""What is asked over HTTP and how answers are read, without doing either: shared by both clients."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from dpledger_client.errors import (
+    NoAnswer,
+    ServiceFailed,
+    Unavailable,
+    UnexpectedAnswer,
+    refusal,
+)
+from dpledger_client.releases import Releases, as_releases
+from dpledger_client.samples import Sample
+
+__all__ = [
+    "Again",
+    "Answer",
+    "Call",
+    "asking",
+    "bulk",
+    "changing_budget",
+    "costing",
+    "dataset_path",
+    "getting",
+    "opening",
+    "opening_partitions",
+    "read_answer",
+    "reserving",
+    "settling",
+    "spend_body",
+    "spending",
+    "step_body",
+]
+
+_GATEWAY_STATUSES = (502, 503, 504)
+_IN_FLIGHT = "idempotency-key-in-flight"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request; with ``keyed`` it changes something and is sent under an idempotency key."""
+
+    method: str
+    path: str
+    body: Any = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    keyed: bool = False
+    if_match: int | None = None
+
+    def content(self) -> bytes | None:
+        """The body's bytes; floats round-trip exactly."""
+        if self.body is None:
+            return None
+        return json.dumps(self.body, separators=(",", ":"), allow_nan=False).encode()
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        """Headers of its own."""
+        found = {} if self.body is None else {"Content-Type": "application/json"}
+        if key is not None:
+            found["Idempotency-Key"] = key
+        if self.if_match is not None:
+            found["If-Match"] = f'"{self.if_match}"'
+        return found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service said; ``replayed`` if it had said so before, to the same key."""
+
+    body: dict[str, Any]
+    key: str | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class Again:
+    """No answer yet: why, and after how long the service wants to be asked again."""
+
+    error: NoAnswer
+    after_seconds: float = 0.0
+
+
+def read_answer(status: int, headers: Mapping[str, str], content: bytes, key: str | None) -> Answer | Again:
+    """What a response means: an answer, or a reason to ask again. Raises what it refuses."""
+    if status in _GATEWAY_STATUSES:
+        error = Unavailable(f"the service is not available (HTTP {status})", key)
+        return Again(error, _seconds(headers.get("retry-after")))
+    body = _object(status, content)
+    if status in (200, 201):
+        return Answer(body, key, headers.get("idempotency-replayed") == "true")
+    if status >= 500:
+        raise ServiceFailed(f"{body.get('title', 'the service failed')} (HTTP {status})", key)
+    if str(body.get("type", "")).endswith(_IN_FLIGHT):
+        still = NoAnswer("the first request under this key is still being decided", key)
+        return Again(still, _seconds(headers.get("retry-after")))
+    if status < 400 or "type" not in body:
+        raise UnexpectedAnswer(f"HTTP {status} is no answer of this service")
+    raise refusal({"status": status, **body}, key)
+
+
+def _object(status: int, content: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise UnexpectedAnswer(f"HTTP {status} without a JSON object is no answer of this service")
+    return body
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Retry-After in seconds; a date, which this service never sends, counts as none."""
+    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
+
+
+def dataset_path(name: str, rest: str = "") -> str:
+    """The address of a dataset, or of something of it."""
+    return f"/v1/datasets/{quote(name, safe='')}{rest}"
+
+
+def getting(path: str, **params: Any) -> Call:
+    """Read something; parameters that are None are left out."""
+    return Call("GET", path, params={name: value for name, value in params.items() if value is not None})
+
+
+def asking(question: str, body: Mapping[str, Any]) -> Call:
+    """Ask something that records nothing."""
+    return Call("POST", f"/v1/{question}", dict(body))
+
+
+def step_body(releases: Releases, sample: Sample | None) -> dict[str, Any]:
+    """A step without a run."""
+    body: dict[str, Any] = {"releases": [release.fields() for release in as_releases(releases)]}
+    return body if sample is None else {**body, "sample": sample.fields()}
+
+
+def costing(
+    releases: Releases, sample: Sample | None, adjacency: str, orders: Sequence[float] | None
+) -> Call:
+    """Ask what a step costs."""
+    chosen = {} if orders is None else {"orders": list(orders)}
+    return asking("costs", {**step_body(releases, sample), "adjacency": adjacency, **chosen})
+
+
+def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:
+    """Open a dataset; settings that are None are left to the service."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    return Call("POST", "/v1/datasets", {"name": name, "budget": dict(budget), **given}, keyed=True)
+
+
+def changing_budget(name: str, budget: Mapping[str, Any], reason: str, sequence: int) -> Call:
+    """Change a budget as it was seen at ``sequence``."""
+    body = {"budget": dict(budget), "reason": reason}
+    return Call("POST", dataset_path(name, "/budget-changes"), body, keyed=True, if_match=sequence)
+
+
+def opening_partitions(
+    name: str, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
+) -> Call:
+    """Open partitions: so many, or by name."""
+    body: dict[str, Any] = {"count": wanted} if isinstance(wanted, int) else {"names": list(wanted)}
+    if budget is not None:
+        body["budget"] = dict(budget)
+    return Call("POST", dataset_path(name, "/partitions"), body, keyed=True)
+
+
+def spend_body(run: str, releases: Releases, sample: Sample | None, partition: str | None) -> dict[str, Any]:
+    """Releases on one sample, as the service reads them."""
+    body = {"run": run, **step_body(releases, sample)}
+    return body if partition is None else {**body, "partition": partition}
+
+
+def spending(dataset: str, body: Mapping[str, Any]) -> Call:
+    """Authorize one step."""
+    return Call("POST", dataset_path(dataset, "/authorizations"), dict(body), keyed=True)
+
+
+def reserving(dataset: str, body: Mapping[str, Any], times: int, expires_in_seconds: float) -> Call:
+    """Reserve repetitions of a step."""
+    held = {**body, "times": times, "expires_in_seconds": float(expires_in_seconds)}
+    return Call("POST", dataset_path(dataset, "/reservations"), held, keyed=True)
+
+
+def settling(reservation: str, used: int) -> Call:
+    """Settle a reservation."""
+    path = f"/v1/reservations/{quote(reservation, safe='~')}/settlement"
+    return Call("POST", path, {"used": used}, keyed=True)
+
+
+def bulk(items: Sequence[Mapping[str, Any]], mode: str) -> Call:
+    """Authorize a list across datasets and partitions."""
+    return Call("POST", "/v1/authorizations", {"mode": mode, "items": [dict(i) for i in items]}, keyed=True)

@@ -1,0 +1,260 @@
+"""The same client for asyncio."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from dpledger_client import _calls
+from dpledger_client._bulk import Spend, results_of
+from dpledger_client._calls import Answer, Call
+from dpledger_client._embedded import database_path
+from dpledger_client._settling import note_settled, note_unsettled
+from dpledger_client._wire import AsyncWire, Connection, Retries
+from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
+from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
+from dpledger_client.journal import Journal, new_key
+from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal
+from dpledger_client.permits import Authorization, Hold, claim_key
+from dpledger_client.releases import Releases, as_releases
+from dpledger_client.samples import Sample
+
+__all__ = ["AsyncAccount", "AsyncDataset", "AsyncLedger", "AsyncReservation"]
+
+
+class AsyncLedger:
+    """A ledger service, asked without blocking the event loop; see :class:`~dpledger_client.Ledger`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        retries: Retries | None = None,
+        transport: Any = None,
+    ) -> None:
+        self._wire = AsyncWire(
+            Connection(url, token, timeout_seconds, retries or Retries(), transport=transport)
+        )
+
+    @classmethod
+    def embedded(cls, path: str | os.PathLike[str], *, token: str | None = None) -> "AsyncLedger":
+        """A ledger in a file, served inside this process; needs the extra ``embedded``."""
+        ledger = cls(EMBEDDED_URL)
+        ledger._wire = AsyncWire(Connection(EMBEDDED_URL, token, database=database_path(path)))
+        return ledger
+
+    def __repr__(self) -> str:
+        return f"AsyncLedger({self._wire.connection.database or self._wire.connection.url!r})"
+
+    async def __aenter__(self) -> "AsyncLedger":
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of sockets, and of an embedded service; they come back if they are needed again."""
+        await self._wire.close()
+
+    def dataset(self, name: str) -> "AsyncDataset":
+        """A handle of a dataset; nothing is asked."""
+        return AsyncDataset(self, name)
+
+    def datasets(self, search: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Every dataset that the token reaches, by name."""
+        return self._pages("/v1/datasets", search=search)
+
+    async def cost(
+        self,
+        releases: Releases,
+        *,
+        adjacency: str,
+        sample: Sample | None = None,
+        orders: Sequence[float] | None = None,
+    ) -> Cost:
+        """What a step would cost; nothing is recorded."""
+        call = _calls.costing(releases, sample, adjacency, orders)
+        return as_cost((await self._wire.perform(call)).body["cost"])
+
+    async def ask(self, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask what records nothing: ``conversions``, ``compositions``, ``calibrations``, …"""
+        return (await self._wire.perform(_calls.asking(question, body))).body
+
+    async def key_set(self) -> dict[str, Any]:
+        """The public keys of receipts; keep them to verify receipts without the service."""
+        return (await self._wire.perform(_calls.getting("/.well-known/dpledger-keys.json"))).body
+
+    async def authorize_all(
+        self,
+        spends: Sequence[Spend],
+        *,
+        mode: str = "each",
+        journal: "str | os.PathLike[str] | Journal | None" = None,
+        key: str | None = None,
+    ) -> list[Authorization | Refused]:
+        """Authorize several steps in one request; see :meth:`Ledger.authorize_all`."""
+        shared = as_journal(journal)
+        answer = await self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
+        return results_of(spends, answer, shared)
+
+    async def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
+        """Send what changes something under one key, which a journal keeps."""
+        if journal is not None:
+            owner = await asyncio.to_thread(self._wire.token_id)
+            key = journal.intent(owner, call.path, call.body, key)
+            return await self._wire.perform(call, key)
+        answer = await self._wire.perform(call, key or new_key())
+        if key is not None:
+            claim_key(key)
+        return answer
+
+    async def _get(self, path: str, **params: Any) -> dict[str, Any]:
+        return (await self._wire.perform(_calls.getting(path, **params))).body
+
+    async def _pages(self, path: str, **params: Any) -> AsyncIterator[dict[str, Any]]:
+        cursor: str | None = None
+        while True:
+            page = await self._get(path, limit=PAGE, next=cursor, **params)
+            for item in page["items"]:
+                yield item
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+
+@dataclass(frozen=True)
+class AsyncDataset:
+    """A handle of a dataset; see :class:`~dpledger_client.ledger.Dataset`."""
+
+    ledger: AsyncLedger
+    name: str
+
+    async def open(
+        self, budget: Mapping[str, Any], *, exist_ok: bool = False, **settings: Any
+    ) -> "AsyncDataset":
+        """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
+        try:
+            await self.ledger._keyed(_calls.opening(self.name, budget, **settings))
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        return self
+
+    async def show(self) -> dict[str, Any]:
+        """The dataset as the service describes it."""
+        return await self.ledger._get(_calls.dataset_path(self.name))
+
+    async def budget(self, delta: float | None = None) -> Budget:
+        """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""
+        return as_budget(await self.ledger._get(_calls.dataset_path(self.name, "/budget"), delta=delta))
+
+    async def open_partitions(
+        self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Open partitions, so many or by name; returns their names."""
+        answer = (await self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget))).body
+        if not isinstance(wanted, int):
+            return list(wanted)
+        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+
+    def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
+        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
+
+    def run(
+        self,
+        name: str,
+        *,
+        partition: str | None = None,
+        journal: "str | os.PathLike[str] | Journal | None" = None,
+    ) -> "AsyncAccount":
+        """The account of a training job; see :meth:`Dataset.run`."""
+        return AsyncAccount(self, name, partition, as_journal(journal))
+
+
+@dataclass(frozen=True, repr=False)
+class AsyncAccount:
+    """What a training job asks before each noisy step; see :class:`~dpledger_client.ledger.Account`."""
+
+    dataset: AsyncDataset
+    name: str
+    partition: str | None = None
+    journal: Journal | None = None
+
+    def __repr__(self) -> str:
+        part = "" if self.partition is None else f", partition={self.partition!r}"
+        return f"AsyncAccount(dataset={self.dataset.name!r}, run={self.name!r}{part})"
+
+    async def authorize(
+        self, releases: Releases, *, sample: Sample | None = None, key: str | None = None
+    ) -> Authorization:
+        """Ask for one step; see :meth:`Account.authorize`."""
+        spend = self.spend(releases, sample=sample)
+        call = _calls.spending(self.dataset.name, spend.body())
+        answer = await self.dataset.ledger._keyed(call, self.journal, key)
+        granted = as_granted(answer.body, answer)
+        return Authorization(granted, spend.releases, self.journal, str(answer.key))
+
+    async def release(
+        self, mechanism: Releases, value: Any, *, sample: Sample | None = None, key: str | None = None
+    ) -> Any:
+        """Ask, and after a yes release ``value`` with the mechanism's noise."""
+        return (await self.authorize(mechanism, sample=sample, key=key)).release(value)
+
+    def reserve(
+        self,
+        releases: Releases,
+        *,
+        times: int,
+        expires_in_seconds: float = 3600.0,
+        sample: Sample | None = None,
+        key: str | None = None,
+    ) -> "AsyncReservation":
+        """Ask for up to ``times`` repetitions of a step; use it with ``async with``."""
+        spend = self.spend(releases, sample=sample)
+        return AsyncReservation(self.dataset.ledger, spend, times, expires_in_seconds, self.journal, key)
+
+    def spend(self, releases: Releases, *, sample: Sample | None = None) -> Spend:
+        """A step described for :meth:`AsyncLedger.authorize_all`; nothing is asked."""
+        return Spend(self.dataset.name, self.name, self.partition, as_releases(releases), sample)
+
+
+class AsyncReservation:
+    """Reserves on entry and settles on exit what was used; see :class:`Reservation`."""
+
+    def __init__(
+        self,
+        ledger: AsyncLedger,
+        spend: Spend,
+        times: int,
+        expires_in_seconds: float,
+        journal: Journal | None,
+        key: str | None,
+    ) -> None:
+        self._ledger = ledger
+        self._spend = spend
+        self._call = _calls.reserving(spend.dataset, spend.body(), times, expires_in_seconds)
+        self._journal = journal
+        self._key = key
+        self._hold: Hold | None = None
+
+    async def __aenter__(self) -> Hold:
+        answer = await self._ledger._keyed(self._call, self._journal, self._key)
+        self._hold = Hold(as_granted(answer.body, answer), self._spend.releases, self._journal)
+        return self._hold
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, cause: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        hold = self._hold
+        if hold is None:
+            return
+        call = _calls.settling(hold.granted.id, hold.close())
+        try:
+            note_settled(hold, await self._ledger._keyed(call, self._journal))
+        except (DPLedgerError, OSError) as error:
+            note_unsettled(hold, error, cause)

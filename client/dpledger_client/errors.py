@@ -1,0 +1,251 @@
+"""What can go wrong, as a tree.
+
+DPLedgerError
+├── Refused                      the service said no, with a reason
+│   ├── BudgetExhausted          the budget does not cover what was asked: requested, remaining, fits
+│   ├── Unauthorized             no token, an unknown one, or one that has ended
+│   ├── Forbidden                the token does not reach this
+│   ├── NotFound                 no such dataset, partition, entry or reservation
+│   ├── AlreadyExists            the name is taken
+│   ├── InvalidRequest           the request is not of the form, or a number is outside its range
+│   │   ├── AdjacencyMismatch    the bound holds under the other adjacency
+│   │   ├── Unproven             no proven bound covers this
+│   │   └── Unattainable         no parameter meets the target
+│   ├── KeyReused                the idempotency key came before with another request
+│   ├── ReservationClosed        settled or expired before
+│   └── PreconditionFailed       the state moved on since it was looked at
+├── NoAnswer                     no answer after all retries; what was asked may or may not be recorded
+│   ├── Unavailable              the service answered that it cannot answer now
+│   └── ServiceFailed            the service answered that it has a fault of its own
+├── UnexpectedAnswer             something answered that is not this service
+├── NothingLeft                  a permit's uses are used up
+├── BadReceipt                   not a receipt of this service, or not of this authorization
+├── JournalError                 the journal file cannot be used
+│   ├── JournalMismatch          it belongs to another job, or the job does not repeat what it holds
+│   └── JournalBusy              another process is using it
+└── MissingExtra                 an optional part of the client is not installed
+
+UnsettledWarning                 a reservation could not be settled: its expiry will charge all of it
+"""
+
+from typing import Any
+
+__all__ = [
+    "AdjacencyMismatch",
+    "AlreadyExists",
+    "BadReceipt",
+    "BudgetExhausted",
+    "DPLedgerError",
+    "Forbidden",
+    "InvalidRequest",
+    "JournalBusy",
+    "JournalError",
+    "JournalMismatch",
+    "KeyReused",
+    "MissingExtra",
+    "NoAnswer",
+    "NotFound",
+    "NothingLeft",
+    "PreconditionFailed",
+    "Refused",
+    "ReservationClosed",
+    "ServiceFailed",
+    "Unattainable",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "Unproven",
+    "UnsettledWarning",
+    "refusal",
+]
+
+
+class DPLedgerError(Exception):
+    """Base of everything that the client raises by itself."""
+
+
+class Refused(DPLedgerError):
+    """The service said no. Nothing was charged.
+
+    Attributes
+    ----------
+    problem
+        The service's answer: ``type``, ``title``, ``status``, ``detail`` and members of its kind.
+    key
+        The idempotency key of what was asked, where it had one.
+    """
+
+    def __init__(self, problem: dict[str, Any], key: str | None = None) -> None:
+        super().__init__(problem, key)
+        self.problem = problem
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.problem.get('title', 'refused')}: {self.problem.get('detail', '')}"
+
+    @property
+    def slug(self) -> str:
+        """The kind of problem, such as ``budget-exhausted``."""
+        return str(self.problem.get("type", "")).rpartition("/")[2]
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(self.problem.get("status", 0))
+
+
+class BudgetExhausted(Refused):
+    """The budget does not cover what was asked. Nothing was charged."""
+
+    @property
+    def requested(self) -> dict[str, Any]:
+        """What was asked: ``times`` and the ``cost`` of one."""
+        return self._member("requested")
+
+    @property
+    def remaining(self) -> dict[str, Any]:
+        """What is left, in the budget's own terms, rounded down."""
+        return self._member("remaining")
+
+    @property
+    def fits(self) -> dict[str, Any]:
+        """What would still be granted: whole ``times``, and the ``cost_fraction`` of one."""
+        return self._member("fits")
+
+    def _member(self, name: str) -> dict[str, Any]:
+        member: dict[str, Any] = self.problem.get(name) or {}
+        return member
+
+
+class Unauthorized(Refused):
+    """No token was shown, or one that is unknown, revoked or expired."""
+
+
+class Forbidden(Refused):
+    """The token's scopes or datasets do not reach this."""
+
+
+class NotFound(Refused):
+    """There is no such dataset, partition, entry or reservation."""
+
+
+class AlreadyExists(Refused):
+    """The name is taken."""
+
+
+class InvalidRequest(Refused):
+    """The request is not of the form that the service reads, or a number is outside its range."""
+
+    @property
+    def field(self) -> str | None:
+        """Which field it is about, if it is about one."""
+        found: str | None = self.problem.get("field")
+        return found
+
+
+class AdjacencyMismatch(InvalidRequest):
+    """The bound that this needs holds under the other adjacency."""
+
+
+class Unproven(InvalidRequest):
+    """No proven bound covers this."""
+
+
+class Unattainable(InvalidRequest):
+    """No parameter meets the target."""
+
+
+class KeyReused(Refused):
+    """The idempotency key came before with another request."""
+
+
+class ReservationClosed(Refused):
+    """The reservation was settled or has expired; ``how`` says which."""
+
+    @property
+    def how(self) -> str:
+        """``settled`` or ``expired``."""
+        return str(self.problem.get("how", ""))
+
+
+class PreconditionFailed(Refused):
+    """The state moved on since it was looked at."""
+
+
+class NoAnswer(DPLedgerError):
+    """No answer came, after all retries.
+
+    What was asked may or may not be recorded. To ask the same again without paying twice, repeat the
+    call with ``key=error.key``.
+    """
+
+    def __init__(self, reason: str, key: str | None = None) -> None:
+        super().__init__(reason, key)
+        self.reason = reason
+        self.key = key
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Unavailable(NoAnswer):
+    """The service answered, after all retries, that it cannot answer now."""
+
+
+class ServiceFailed(NoAnswer):
+    """The service has a fault of its own; its log says which."""
+
+
+class UnexpectedAnswer(DPLedgerError):
+    """Something answered that is not this service, or a version of it that this client cannot read."""
+
+
+class NothingLeft(DPLedgerError):
+    """All uses that the ledger said yes to are used up; ask for more."""
+
+
+class BadReceipt(DPLedgerError):
+    """Not a receipt of this service, altered, or not of this authorization."""
+
+
+class JournalError(DPLedgerError):
+    """The journal file cannot be used."""
+
+
+class JournalMismatch(JournalError):
+    """The journal belongs to another job, or this job does not repeat what it holds."""
+
+
+class JournalBusy(JournalError):
+    """Another process is using the journal."""
+
+
+class MissingExtra(DPLedgerError, ImportError):
+    """An optional part of the client is not installed."""
+
+
+class UnsettledWarning(RuntimeWarning):
+    """A reservation could not be settled: its expiry will charge all of it."""
+
+
+_BY_SLUG: dict[str, type[Refused]] = {
+    "budget-exhausted": BudgetExhausted,
+    "unauthenticated": Unauthorized,
+    "token-ended": Unauthorized,
+    "forbidden": Forbidden,
+    "not-found": NotFound,
+    "already-exists": AlreadyExists,
+    "invalid-input": InvalidRequest,
+    "adjacency-mismatch": AdjacencyMismatch,
+    "unproven": Unproven,
+    "unreachable": Unattainable,
+    "idempotency-key-reused": KeyReused,
+    "reservation-closed": ReservationClosed,
+    "precondition-failed": PreconditionFailed,
+}
+
+
+def refusal(problem: dict[str, Any], key: str | None = None) -> Refused:
+    """The error that a problem is; of an unknown kind, an invalid request."""
+    slug = str(problem.get("type", "")).rpartition("/")[2]
+    return _BY_SLUG.get(slug, InvalidRequest)(problem, key)

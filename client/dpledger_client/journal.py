@@ -1,0 +1,226 @@
+"""A file that lets a job be restarted without paying, or releasing, anything twice.
+
+Every intent is written down with its idempotency key before it is sent, and every output before it is
+handed to the caller, each with an fsync. A restarted job repeats its intents in the same order: each
+gets its old key, so that the service answers as the first time and charges nothing; and a release
+that was handed out before is handed out again as it was, without another look at the data and without
+fresh noise, which would be a second release for one charge. Where the journal ends, the job goes on as usual.
+
+What is kept is what was released, which the ledger has been charged for, and descriptions of
+mechanisms. It holds no secret, no data and no noise.
+"""
+
+import base64
+import contextlib
+import io
+import json
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpledger_client.errors import JournalBusy, JournalError, JournalMismatch
+
+__all__ = ["Journal", "new_key"]
+
+_VERSION = 1
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def new_key() -> str:
+    """A fresh idempotency key."""
+    return secrets.token_hex(16)
+
+
+class Journal:
+    """The journal of one job, which asks one thing after another.
+
+    Use :meth:`at`, so that all handles of a process share one journal for a file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._owner: str | None = None
+        self._intents: list[dict[str, Any]] = []
+        self._outputs: dict[str, Any] = {}
+        self._next = 0
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> "Journal":
+        """The journal in a file, which is made when it is first used."""
+        name = str(Path(path).resolve())
+        with _OPENING:
+            found = _OPEN.get(name)
+            if found is None or found._process != os.getpid():
+                found = _OPEN[name] = cls(name)
+            return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Journal.at, (self.path,)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __deepcopy__(self, _memo: object) -> "Journal":
+        return self
+
+    def intent(self, owner: str, path: str, body: Any, key: str | None = None) -> str:
+        """The key of the next intent: the old one if it is on record, else a new one, written down first.
+
+        ``owner`` is the id of the token: a key is another key under another token.
+        """
+        with self._lock:
+            file = self._opened(owner)
+            if self._next < len(self._intents):
+                return self._repeated(path, body)
+            record = {"intent": path, "body": body, "key": key or new_key()}
+            self._append(file, record)
+            self._intents.append(record)
+            self._next += 1
+            return str(record["key"])
+
+    def _repeated(self, path: str, body: Any) -> str:
+        record = self._intents[self._next]
+        if record["intent"] != path or record["body"] != json.loads(json.dumps(body)):
+            raise JournalMismatch(
+                f"{self.path} holds another request as number {self._next + 1}: "
+                "a restarted job must repeat its requests in order; give another job another journal"
+            )
+        self._next += 1
+        return str(record["key"])
+
+    def settled(self, reservation: str) -> int | None:
+        """How many uses a reservation was settled with, if that is on record."""
+        for record in self._intents:
+            if record["intent"].endswith(f"/{reservation}/settlement"):
+                return int(record["body"]["used"])
+        return None
+
+    def output(self, place: str, make: Callable[[], Any]) -> Any:
+        """What was released at this place before; else what ``make`` returns, written down first."""
+        with self._lock:
+            if place in self._outputs:
+                return _decoded(self._outputs[place])
+            made = make()
+            record = _encoded(made)
+            if self._file is None:
+                raise JournalError(f"{self.path} was closed while it was in use")
+            self._append(self._file, {"output": place, "value": record})
+            self._outputs[place] = record
+            return made
+
+    def close(self) -> None:
+        """Let go of the file; the next use reads it from its beginning, as a restarted job does."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+            self._intents, self._outputs, self._next = [], {}, 0
+
+    def _opened(self, owner: str) -> BinaryIO:
+        if self._process != os.getpid():
+            raise JournalBusy(f"{self.path} is in use by the process that this one was forked from")
+        if self._file is None:
+            self._file = _locked(self.path)
+            try:
+                self._read(self._file, owner)
+            except BaseException:
+                self.close()
+                raise
+        if self._owner != owner:
+            raise JournalMismatch(f"{self.path} was written with token {self._owner}, not {owner}")
+        return self._file
+
+    def _read(self, file: BinaryIO, owner: str) -> None:
+        lines, end = _whole_lines(file)
+        file.truncate(end)  # half a line was never acted upon
+        if not lines:
+            lines = [{"journal": _VERSION, "token": owner}]
+            self._append(file, lines[0])
+        if lines[0].get("journal") != _VERSION:
+            raise JournalMismatch(f"{self.path} is not a journal that this version can read")
+        self._owner = lines[0]["token"]
+        self._intents = [line for line in lines if "intent" in line]
+        self._outputs = {line["output"]: line["value"] for line in lines if "output" in line}
+
+    def _append(self, file: BinaryIO, record: Mapping[str, Any]) -> None:
+        file.seek(0, io.SEEK_END)
+        file.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+_OPEN: "weakref.WeakValueDictionary[str, Journal]" = weakref.WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def _whole_lines(file: BinaryIO) -> tuple[list[dict[str, Any]], int]:
+    file.seek(0)
+    content = file.read()
+    end = content.rfind(b"\n") + 1
+    try:
+        return [json.loads(line) for line in content[:end].splitlines()], end
+    except ValueError:
+        raise JournalMismatch(f"{file.name} is not a journal") from None
+
+
+def _locked(path: str) -> BinaryIO:
+    """The file, made if absent, held so that no other process can use it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    file = os.fdopen(descriptor, "r+b", buffering=0)
+    try:
+        _lock(descriptor)
+        _sync_folder(path)
+    except OSError:
+        file.close()
+        raise JournalBusy(f"{path} is in use by another process") from None
+    return file
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sync_folder(path: str) -> None:
+    """A new file's name is on disk only when its folder is; where folders cannot be opened, it is."""
+    with contextlib.suppress(PermissionError):
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+    if isinstance(value, np.generic):
+        return _encoded(np.asarray(value))
+    if isinstance(value, _PLAIN):
+        return [value]
+    raise TypeError(f"a journal keeps numbers and arrays, found {type(value).__name__}")
+
+
+def _decoded(record: Any) -> Any:
+    if isinstance(record, list):
+        return record[0]
+    raw = np.frombuffer(base64.b64decode(record["data"]), dtype=np.dtype(record["dtype"]))
+    array = raw.reshape(record["shape"]).copy()
+    return array if record["shape"] else array[()]

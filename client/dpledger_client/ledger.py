@@ -1,0 +1,379 @@
+"""The client: a ledger, its datasets, and the accounts that training jobs spend from."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from dpledger_client import _calls
+from dpledger_client._bulk import Spend, results_of
+from dpledger_client._calls import Answer, Call
+from dpledger_client._embedded import database_path
+from dpledger_client._settling import note_settled, note_unsettled
+from dpledger_client._wire import Connection, Retries, Wire
+from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
+from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
+from dpledger_client.journal import Journal, new_key
+from dpledger_client.permits import Authorization, Hold, claim_key
+from dpledger_client.releases import Releases, as_releases
+from dpledger_client.samples import Sample
+
+__all__ = ["Account", "Dataset", "Ledger", "Reservation"]
+
+EMBEDDED_URL = "http://embedded"
+PAGE = 1000
+
+
+class Ledger:
+    """A ledger service.
+
+    Parameters
+    ----------
+    url
+        Its address, such as ``http://127.0.0.1:8000``.
+    token
+        ``dpl_…``; it is sent with every request and never shown.
+    timeout_seconds
+        How long one attempt may take.
+    retries
+        How often and how long to try again where no answer came.
+    transport
+        An ``httpx2`` transport to be used instead of the network, for tests.
+
+    Notes
+    -----
+    Ledgers, datasets and accounts can be pickled, copied and used from several threads. Their state is
+    where the service is and the token; sockets are opened when they are needed.
+
+    Examples
+    --------
+    >>> ledger = Ledger("http://127.0.0.1:8000", token="dpl_id_secret")
+    >>> ledger.dataset("adult").run("agd-7")
+    Account(dataset='adult', run='agd-7')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        retries: Retries | None = None,
+        transport: Any = None,
+    ) -> None:
+        self._wire = Wire(Connection(url, token, timeout_seconds, retries or Retries(), transport=transport))
+
+    @classmethod
+    def embedded(cls, path: str | os.PathLike[str], *, token: str | None = None) -> "Ledger":
+        """A ledger in a file, served inside this process; needs the extra ``embedded``.
+
+        Everything goes the same way as over a network: the same requests, answers, checks and
+        guarantees, without a socket. Unless a token is given, the ledger's own for such use is taken.
+        """
+        ledger = cls(EMBEDDED_URL)
+        ledger._wire = Wire(Connection(EMBEDDED_URL, token, database=database_path(path)))
+        return ledger
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._wire.connection.database or self._wire.connection.url!r})"
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of sockets, and of an embedded service; they come back if they are needed again."""
+        self._wire.close()
+
+    def dataset(self, name: str) -> "Dataset":
+        """A handle of a dataset; nothing is asked."""
+        return Dataset(self, name)
+
+    def datasets(self, search: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every dataset that the token reaches, by name."""
+        return self._pages("/v1/datasets", search=search)
+
+    def cost(
+        self,
+        releases: Releases,
+        *,
+        adjacency: str,
+        sample: Sample | None = None,
+        orders: Sequence[float] | None = None,
+    ) -> Cost:
+        """What a step would cost; nothing is recorded."""
+        return as_cost(self._wire.perform(_calls.costing(releases, sample, adjacency, orders)).body["cost"])
+
+    def ask(self, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask what records nothing: ``conversions``, ``compositions``, ``calibrations``, …"""
+        return self._wire.perform(_calls.asking(question, body)).body
+
+    def key_set(self) -> dict[str, Any]:
+        """The public keys of receipts; keep them to verify receipts without the service."""
+        return self._wire.perform(_calls.getting("/.well-known/dpledger-keys.json")).body
+
+    def authorize_all(
+        self,
+        spends: Sequence[Spend],
+        *,
+        mode: str = "each",
+        journal: "str | os.PathLike[str] | Journal | None" = None,
+        key: str | None = None,
+    ) -> list[Authorization | Refused]:
+        """Authorize several steps, across datasets and partitions, in one request.
+
+        Parameters
+        ----------
+        spends
+            Made by :meth:`Account.spend`.
+        mode
+            ``each``: every step is decided by itself, and the result has an error in the place of
+            each that is refused. ``all-or-nothing``: one that is refused refuses all, and raises.
+        """
+        shared = as_journal(journal)
+        answer = self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
+        return results_of(spends, answer, shared)
+
+    def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
+        """Send what changes something under one key, which a journal keeps."""
+        if journal is not None:
+            key = journal.intent(self._wire.token_id(), call.path, call.body, key)
+            return self._wire.perform(call, key)
+        answer = self._wire.perform(call, key or new_key())
+        if key is not None:
+            claim_key(key)
+        return answer
+
+    def _get(self, path: str, **params: Any) -> dict[str, Any]:
+        return self._wire.perform(_calls.getting(path, **params)).body
+
+    def _pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+        cursor: str | None = None
+        while True:
+            page = self._get(path, limit=PAGE, next=cursor, **params)
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+
+def as_journal(journal: "str | os.PathLike[str] | Journal | None") -> Journal | None:
+    """A journal, from itself or from its file's name."""
+    return journal if journal is None or isinstance(journal, Journal) else Journal.at(journal)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A handle of a dataset."""
+
+    ledger: Ledger
+    name: str
+
+    def open(
+        self,
+        budget: Mapping[str, Any],
+        *,
+        adjacency: str | None = None,
+        unit: str | None = None,
+        records: int | None = None,
+        description: str | None = None,
+        partition_key: str | None = None,
+        exist_ok: bool = False,
+    ) -> "Dataset":
+        """Open it, with scope ``admin``; what is None is the service's default.
+
+        Parameters
+        ----------
+        budget
+            Such as ``{"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6}``.
+        exist_ok
+            Take a dataset of this name that is open already, whatever its budget is.
+        """
+        call = _calls.opening(
+            self.name,
+            budget,
+            adjacency=adjacency,
+            unit=unit,
+            records=records,
+            description=description,
+            partition_key=partition_key,
+        )
+        try:
+            self.ledger._keyed(call)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        return self
+
+    def show(self) -> dict[str, Any]:
+        """The dataset as the service describes it: adjacency, unit, records, budget."""
+        return self.ledger._get(_calls.dataset_path(self.name))
+
+    def budget(self, delta: float | None = None) -> Budget:
+        """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""
+        return as_budget(self.ledger._get(_calls.dataset_path(self.name, "/budget"), delta=delta))
+
+    def change_budget(self, budget: Mapping[str, Any], reason: str, *, sequence: int) -> dict[str, Any]:
+        """Set another limit, if nothing happened since ``sequence``; with scope ``admin``."""
+        return self.ledger._keyed(_calls.changing_budget(self.name, budget, reason, sequence)).body
+
+    def open_partitions(
+        self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Open partitions, so many or by name, with a budget of their own or not; returns their names."""
+        answer = self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget)).body
+        if not isinstance(wanted, int):
+            return list(wanted)
+        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+
+    def partitions(self) -> Iterator[dict[str, Any]]:
+        """Every partition with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
+
+    def entries(self, **chosen: Any) -> Iterator[dict[str, Any]]:
+        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """What each run has spent."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/runs"))
+
+    def verification(self) -> dict[str, Any]:
+        """Whether the chain of entries holds and the totals are what they say."""
+        return self.ledger._get(_calls.dataset_path(self.name, "/verification"))
+
+    def forecast(self, releases: Releases, sample: Sample | None = None) -> dict[str, Any]:
+        """How many more such steps fit."""
+        return self.ledger.ask(f"datasets/{self.name}/forecast", _calls.step_body(releases, sample))
+
+    def run(
+        self,
+        name: str,
+        *,
+        partition: str | None = None,
+        journal: "str | os.PathLike[str] | Journal | None" = None,
+    ) -> "Account":
+        """The account of a training job, named in every entry that it makes.
+
+        Parameters
+        ----------
+        partition
+            Spend on this partition only.
+        journal
+            A file that lets the job be restarted without paying twice; see :mod:`dpledger_client.journal`.
+        """
+        return Account(self, name, partition, as_journal(journal))
+
+
+@dataclass(frozen=True, repr=False)
+class Account:
+    """What a training job asks before each noisy step."""
+
+    dataset: Dataset
+    name: str
+    partition: str | None = None
+    journal: Journal | None = None
+
+    def __repr__(self) -> str:
+        part = "" if self.partition is None else f", partition={self.partition!r}"
+        return f"Account(dataset={self.dataset.name!r}, run={self.name!r}{part})"
+
+    def authorize(
+        self, releases: Releases, *, sample: Sample | None = None, key: str | None = None
+    ) -> Authorization:
+        """Ask for one step: releases that all look at one sample, which is the whole dataset if None.
+
+        Returns the yes, with which each release's noise is drawn; raises :class:`BudgetExhausted` or
+        another refusal.
+        """
+        spend = self.spend(releases, sample=sample)
+        answer = self.dataset.ledger._keyed(
+            _calls.spending(self.dataset.name, spend.body()), self.journal, key
+        )
+        granted = as_granted(answer.body, answer)
+        return Authorization(granted, spend.releases, self.journal, str(answer.key))
+
+    def release(
+        self, mechanism: Releases, value: Any, *, sample: Sample | None = None, key: str | None = None
+    ) -> Any:
+        """Ask, and after a yes release ``value`` with the mechanism's noise.
+
+        Parameters
+        ----------
+        value
+            What the mechanism takes, or better a function without arguments that computes it: then
+            the data are not even looked at before the yes.
+        """
+        return self.authorize(mechanism, sample=sample, key=key).release(value)
+
+    def reserve(
+        self,
+        releases: Releases,
+        *,
+        times: int,
+        expires_in_seconds: float = 3600.0,
+        sample: Sample | None = None,
+        key: str | None = None,
+    ) -> "Reservation":
+        """Ask for up to ``times`` repetitions of a step, each on a fresh sample; use it with ``with``.
+
+        Examples
+        --------
+        A training loop that asks once::
+
+            with account.reserve(Gaussian(1.0, 1.1), times=1000, sample=Poisson(0.01)) as hold:
+                while hold.left:
+                    noisy = hold.release(lambda: gradient_sum(w, X[sample.draw(n)]))
+        """
+        return Reservation(
+            self.dataset.ledger,
+            self.spend(releases, sample=sample),
+            times,
+            expires_in_seconds,
+            self.journal,
+            key,
+        )
+
+    def spend(self, releases: Releases, *, sample: Sample | None = None) -> Spend:
+        """A step described for :meth:`Ledger.authorize_all`; nothing is asked."""
+        return Spend(self.dataset.name, self.name, self.partition, as_releases(releases), sample)
+
+
+class Reservation:
+    """Reserves on entry and settles on exit what was used; what cannot be settled, expiry charges in full."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        spend: Spend,
+        times: int,
+        expires_in_seconds: float,
+        journal: Journal | None,
+        key: str | None,
+    ) -> None:
+        self._ledger = ledger
+        self._spend = spend
+        self._call = _calls.reserving(spend.dataset, spend.body(), times, expires_in_seconds)
+        self._journal = journal
+        self._key = key
+        self._hold: Hold | None = None
+
+    def __enter__(self) -> Hold:
+        answer = self._ledger._keyed(self._call, self._journal, self._key)
+        self._hold = Hold(as_granted(answer.body, answer), self._spend.releases, self._journal)
+        return self._hold
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, cause: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        hold = self._hold
+        if hold is None:
+            return
+        call = _calls.settling(hold.granted.id, hold.close())
+        try:
+            note_settled(hold, self._ledger._keyed(call, self._journal))
+        except (DPLedgerError, OSError) as error:
+            note_unsettled(hold, error, cause)

@@ -1,0 +1,124 @@
+"""What every objective provides."""
+
+# X is what everybody calls it.
+# ruff: noqa: N803
+
+import abc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dpledger_client._arrays import Floats
+from dpledger_client._checks import check_positive
+from dpledger_client.objectives.regularizers import Regularizer, Unregularized
+
+__all__ = ["CLIP_MARGIN", "Objective", "blocks", "clip_factors", "limit_under", "parameters", "usable"]
+
+CLIP_MARGIN = 2.0**-20
+"""How far below the limit asked for, in proportion, clipping stays: room for rounding errors."""
+_FEWEST_ROWS = 256
+_MOST_ROWS = 1024
+_BLOCK_NUMBERS = 1 << 17
+"""About a megabyte of doubles: a block stays in the cache while it is used several times."""
+
+
+class Objective(abc.ABC):
+    """A mean of per-example losses, and a regulariser.
+
+    Parameters are a flat vector ``w``; ``X`` has a row for each example and ``y`` an entry. Losses are
+    never negative. Sums are over examples and without the regulariser, which is added after the noise.
+    """
+
+    def __init__(self, regularizer: Regularizer | None = None) -> None:
+        self.regularizer = regularizer if regularizer is not None else Unregularized()
+
+    @abc.abstractmethod
+    def dimension(self, X: Any, y: Any) -> int:
+        """The number of parameters for such data; from shapes alone."""
+
+    @abc.abstractmethod
+    def losses(self, w: Floats, X: Any, y: Any) -> Floats:
+        """The loss of each example."""
+
+    @abc.abstractmethod
+    def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
+        """The sum of the examples' gradients."""
+
+    @abc.abstractmethod
+    def clipped_gradient_sum(
+        self,
+        w: Floats,
+        X: Any,
+        y: Any,
+        clip: float,
+        row_norms: Floats | None = None,
+    ) -> Floats:
+        """The sum of the examples' gradients, each shortened to an L2 norm of at most ``clip``.
+
+        ``row_norms`` are the norms of X's rows, if they are known from before; they must be right.
+        """
+
+    @abc.abstractmethod
+    def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
+        """The L2 norm of each example's gradient."""
+
+    def initial(self, X: Any, y: Any) -> Floats:
+        """Parameters to start from; from shapes alone."""
+        return np.zeros(self.dimension(X, y))
+
+    def loss(self, w: Floats, X: Any, y: Any) -> float:
+        """The mean loss with the regulariser."""
+        return float(np.mean(self.losses(w, X, y))) + self.regularizer.value(parameters(w))
+
+    def gradient(self, w: Floats, X: Any, y: Any) -> Floats:
+        """The gradient of :meth:`loss`."""
+        return self.gradient_sum(w, X, y) / len(X) + self.regularizer.gradient(parameters(w))
+
+    def clipped_loss_sum(self, w: Floats, X: Any, y: Any, clip: float) -> float:
+        """The sum of the examples' losses, each cut to [0, clip]; what is no number counts as clip."""
+        limit = limit_under(clip)
+        losses = self.losses(w, X, y)
+        return float(np.sum(np.where(losses < limit, np.maximum(losses, 0.0), limit)))
+
+    def lipschitz(self, row_norm: float = 1.0, weight_norm: float = np.inf) -> float:
+        """A bound on every example's gradient norm, for rows and parameters of bounded norms."""
+        return np.inf
+
+    def smoothness(self, row_norm: float = 1.0) -> float:
+        """A bound on the largest eigenvalue of the Hessian, the regulariser included."""
+        return np.inf
+
+
+def parameters(w: Any) -> Floats:
+    """The parameters as finite doubles; they are public, so that refusing them tells nothing."""
+    array = np.asarray(w, dtype=np.float64)
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError("w must be a vector of finite numbers")
+    return array
+
+
+def limit_under(clip: float) -> float:
+    """The limit that is applied so that rounding errors do not lead above ``clip``."""
+    return check_positive("clip", clip) * (1.0 - CLIP_MARGIN)
+
+
+def blocks(X: Any) -> Iterator[slice]:
+    """Runs of rows that are worked on together."""
+    records, columns = X.shape
+    rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BLOCK_NUMBERS // max(columns, 1)))
+    for start in range(0, records, rows):
+        yield slice(start, min(start + rows, records))
+
+
+def clip_factors(norms: Floats, limit: float) -> Floats:
+    """By how much each gradient is shortened; 0 where the norm is not a finite number."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        factors = np.minimum(1.0, limit / norms)
+    return np.where(np.isfinite(norms), factors, 0.0)
+
+
+def usable(rows: Floats, factors: Floats) -> Floats:
+    """The rows, with zeros for those whose factor is 0: they may hold what no factor makes harmless."""
+    dropped = factors == 0.0
+    return np.where(dropped[:, None], 0.0, rows) if dropped.any() else rows

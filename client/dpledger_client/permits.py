@@ -1,0 +1,199 @@
+"""Permits: what the ledger's yes allows, counted so that it is not used more often.
+
+Noise is drawn here and nowhere else in the client. A permit exists only because the service answered
+yes, and it cannot be copied or sent to another process, because a copy would allow everything twice.
+"""
+
+import threading
+from collections import Counter
+from typing import Any, NoReturn
+
+from dpledger_client.answers import Granted, Settlement
+from dpledger_client.errors import BadReceipt, NothingLeft
+from dpledger_client.journal import Journal
+from dpledger_client.noise import current_noise
+from dpledger_client.receipts import verify_receipt
+from dpledger_client.releases import Release
+from dpledger_client.samples import SeenSample
+
+__all__ = ["Authorization", "Hold", "Step", "claim_key"]
+
+_CLAIMED: set[str] = set()
+_CLAIMING = threading.Lock()
+
+
+def claim_key(key: str) -> None:
+    """Note that the yes to a key that the caller chose was taken; a second time is refused.
+
+    The service answers a repeated key as the first time and charges nothing. Drawing noise again from
+    that answer would be a second release for one charge.
+    """
+    with _CLAIMING:
+        if key in _CLAIMED:
+            raise NothingLeft(f"the yes to key {key!r} was taken before")
+        _CLAIMED.add(key)
+
+
+class _Uncopied:
+    """A thing of which there must be one."""
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} permits noise: it cannot be copied or pickled")
+
+
+class Step(_Uncopied):
+    """One step that the ledger said yes to: releases on one sample, each up to its count.
+
+    Attributes
+    ----------
+    granted
+        What the service answered.
+    releases
+        What it answered to.
+    """
+
+    def __init__(
+        self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None, place: str
+    ) -> None:
+        self.granted = granted
+        self.releases = releases
+        self._journal = journal
+        self._place = place
+        self._used: Counter[int] = Counter()
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.granted.id} of run {self.granted.run!r}>"
+
+    def release(self, value: Any, which: int | str = 0) -> Any:
+        """Release a value: with the noise of one of the releases, by its number or its purpose.
+
+        Parameters
+        ----------
+        value
+            What the mechanism takes, or a function without arguments that computes it. A function is
+            the better choice: it runs after the yes, and not at all where a journal has the output.
+        which
+            The release's number or purpose.
+
+        Returns
+        -------
+        object
+            What the mechanism releases: an array for additive noise, an index for a selection.
+        """
+        number = self._number(which)
+        use = self._take(number)
+
+        def make() -> Any:
+            given = value() if callable(value) else value
+            return _unboxed(self.releases[number].mechanism.apply(given, current_noise()))
+
+        if self._journal is None:
+            return make()
+        return self._journal.output(f"{self._place}/{number}/{use}", make)
+
+    def left(self, which: int | str = 0) -> int:
+        """How often a release may still be used."""
+        number = self._number(which)
+        return self.releases[number].count - self._used[number]
+
+    def _number(self, which: int | str) -> int:
+        if isinstance(which, int):
+            return range(len(self.releases))[which]
+        found = [number for number, release in enumerate(self.releases) if release.purpose == which]
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} releases have the purpose {which!r}")
+        return found[0]
+
+    def _take(self, number: int) -> int:
+        with self._guard:
+            use = self._used[number]
+            if use >= self.releases[number].count:
+                raise NothingLeft(f"release {number} of {self.granted.id} is used up")
+            self._used[number] += 1
+            return use
+
+
+def _unboxed(output: Any) -> Any:
+    """A number instead of an array without dimensions."""
+    return output[()] if getattr(output, "shape", None) == () else output
+
+
+class Authorization(Step):
+    """The yes to one step."""
+
+    @property
+    def same_sample(self) -> SeenSample:
+        """This step's sample, to be looked at again at the raw cost."""
+        return SeenSample(self.granted.sample["id"])
+
+    def verify(self, key_set: Any) -> dict[str, Any]:
+        """Check this authorization's receipt, and that it is this authorization's; see ``verify_receipt``."""
+        return verified(self.granted, key_set)
+
+
+class Hold(_Uncopied):
+    """The yes to up to ``times`` repetitions of a step, handed out one by one without a request.
+
+    Attributes
+    ----------
+    granted
+        What the service answered.
+    settlement
+        How it was settled, after that; None if it was left to expire.
+    """
+
+    def __init__(self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None) -> None:
+        self.granted = granted
+        self.releases = releases
+        self.settlement: Settlement | None = None
+        self.used = 0
+        self._journal = journal
+        self._closed = False
+        self._guard = threading.Lock()
+        # A job that was settled when it stopped gets no more out of the same reservation than it had.
+        before = None if journal is None else journal.settled(granted.id)
+        self._limit = (granted.times or 0) if before is None else before
+
+    def __repr__(self) -> str:
+        return f"<Hold {self.granted.id}: {self.used} of {self.granted.times} used>"
+
+    @property
+    def left(self) -> int:
+        """How many repetitions may still be taken."""
+        return 0 if self._closed else self._limit - self.used
+
+    def take(self) -> Step:
+        """The next repetition; it counts as used from here on."""
+        with self._guard:
+            if self.left < 1:
+                raise NothingLeft(f"reservation {self.granted.id} has nothing left")
+            number = self.used
+            self.used += 1
+        return Step(self.granted, self.releases, self._journal, f"{self.granted.key}#{number}")
+
+    def release(self, value: Any, which: int | str = 0) -> Any:
+        """Take the next repetition and release a value with it; see :meth:`Step.release`."""
+        return self.take().release(value, which)
+
+    def verify(self, key_set: Any) -> dict[str, Any]:
+        """Check this reservation's receipt, and that it is this reservation's."""
+        return verified(self.granted, key_set)
+
+    def close(self) -> int:
+        """Hand out nothing more; returns how many were used."""
+        with self._guard:
+            self._closed = True
+            return self.used
+
+
+def verified(granted: Granted, key_set: Any) -> dict[str, Any]:
+    """What a receipt states, if it is genuine and about this answer."""
+    statement = verify_receipt(granted.receipt, key_set)
+    expected = {"dataset": granted.dataset, "sequence": granted.sequence, "run": granted.run}
+    if granted.times is not None:
+        expected["times"] = granted.times
+    for name, value in expected.items():
+        if statement.get(name) != value:
+            raise BadReceipt(f"the receipt states {name} {statement.get(name)!r}, the answer {value!r}")
+    return statement

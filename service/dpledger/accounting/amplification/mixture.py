@@ -1,0 +1,55 @@
+"""A random choice among mechanisms whose outcome is not released."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.numerics import settle
+from dpledger.accounting.validation import Floats, check_orders, check_vector
+
+__all__ = ["check_probabilities", "mixture_curve"]
+
+_SUM_TOLERANCE = 1e-9
+
+
+def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orders: Floats) -> Floats:
+    """The curve of running mechanism j with probability q_j, the same for both neighbours.
+
+    Statement: ε(α) = log(Σ_j q_j e^((α−1)ε_j(α))) / (α−1), at most the largest ε_j(α).
+    Conditions: either adjacency; the choice does not depend on the data and pairs the neighbours' runs one
+    to one; any α > 1 at which every ε_j is a bound. A sample whose noise depends on it, such as noise
+    scaled to the largest clipping norm in a secret batch, is covered with ε_0 = 0 for the batches
+    without the record.
+    Source: Lemma 3.2 of Chen 2020, dissertation; joint convexity: van Erven and Harremoës 2014.
+    """
+    orders = check_orders(orders)
+    shares = check_probabilities(probabilities)
+    if len(curves) != shares.size:
+        raise InvalidInput("curves", f"{shares.size} of them, one a probability", len(curves))
+    exponents = (orders - 1.0) * np.array([_checked(curve, orders) for curve in curves])
+    # log Σ q e^x = log1p(Σ q (e^x − 1)) where the exponents are small: no digits are lost to the 1.
+    small = exponents.max(axis=0) < 1.0
+    near = np.log1p(shares @ np.expm1(np.where(small, exponents, 0.0)))
+    far = special.logsumexp(exponents, axis=0, b=shares[:, None])
+    mixed = settle(np.where(small, near, far) / (orders - 1.0), ulps=64 + shares.size)
+    largest: Floats = np.max([_checked(curve, orders) for curve in curves], axis=0)
+    bounded: Floats = np.minimum(mixed, largest)
+    return bounded
+
+
+def check_probabilities(values: Sequence[float]) -> Floats:
+    """Probabilities that sum to 1 within 1e-9, raised so that rounding never lowers a cost."""
+    shares = check_vector("probabilities", values)
+    total = float(np.sum(shares))
+    if (shares < 0.0).any() or abs(total - 1.0) > _SUM_TOLERANCE:
+        raise InvalidInput("probabilities", "at least 0 each, with a sum of 1", list(values))
+    return shares / min(total, 1.0)
+
+
+def _checked(curve: Floats, orders: Floats) -> Floats:
+    values = check_vector("curve", curve)
+    if values.size != orders.size or (values < 0.0).any():
+        raise InvalidInput("curve", f"{orders.size} numbers at least 0, one an order", values.tolist())
+    return values

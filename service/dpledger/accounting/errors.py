@@ -1,0 +1,42 @@
+"""What the accounting package raises.
+
+AccountingError
+├── InvalidInput        a number or a combination outside the stated range
+├── Unproven            no theorem covers what was asked
+│   └── AdjacencyMismatch   a theorem exists, for the other adjacency
+└── Unreachable         a calibration target that no parameter meets
+"""
+
+__all__ = ["AccountingError", "AdjacencyMismatch", "InvalidInput", "Unproven", "Unreachable"]
+
+
+class AccountingError(ValueError):
+    """Base of everything that this package refuses."""
+
+
+class InvalidInput(AccountingError):
+    """An input outside its documented range; ``field`` names it."""
+
+    def __init__(self, field: str, requirement: str, found: object) -> None:
+        self.field = field
+        self.requirement = requirement
+        self.found = found
+        super().__init__(f"{field} must be {requirement}, found {found!r}")
+
+
+class Unproven(AccountingError):
+    """No proven upper bound exists for the request, so there is no number to give."""
+
+
+class AdjacencyMismatch(Unproven):
+    """The theorem that would apply is stated for the other adjacency."""
+
+    def __init__(self, theorem: str, needs: str, found: str) -> None:
+        self.theorem = theorem
+        self.needs = needs
+        self.found = found
+        super().__init__(f"{theorem} holds under {needs} adjacency, the dataset uses {found}")
+
+
+class Unreachable(AccountingError):
+    """No value of the solved-for parameter meets the target."""

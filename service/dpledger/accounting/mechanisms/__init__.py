@@ -1,0 +1,52 @@
+"""The mechanisms, by their name on the wire."""
+
+from dpledger.accounting.mechanisms.above_threshold import AboveThreshold
+from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.declared import GDP, RDP, ZCDP, Approximate, Pure
+from dpledger.accounting.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from dpledger.accounting.mechanisms.laplace import Laplace
+from dpledger.accounting.mechanisms.output_mixture import OutputMixture
+from dpledger.accounting.mechanisms.pure import RandomizedResponse
+from dpledger.accounting.mechanisms.selection import Exponential, NoisyMax
+from dpledger.accounting.mechanisms.stability import ProposeTestRelease
+from dpledger.accounting.mechanisms.votes import NoisyVotes
+
+__all__ = [
+    "GDP",
+    "MECHANISMS",
+    "RDP",
+    "ZCDP",
+    "AboveThreshold",
+    "Approximate",
+    "DiscreteGaussian",
+    "Exponential",
+    "Gaussian",
+    "Laplace",
+    "Mechanism",
+    "NoisyMax",
+    "NoisyVotes",
+    "OutputMixture",
+    "ProposeTestRelease",
+    "Pure",
+    "RandomizedResponse",
+]
+
+_ALL: tuple[type[Mechanism], ...] = (
+    AboveThreshold,
+    Approximate,
+    DiscreteGaussian,
+    Exponential,
+    GDP,
+    Gaussian,
+    Laplace,
+    NoisyMax,
+    NoisyVotes,
+    OutputMixture,
+    ProposeTestRelease,
+    Pure,
+    RDP,
+    RandomizedResponse,
+    ZCDP,
+)
+
+MECHANISMS: dict[str, type[Mechanism]] = {mechanism.kind: mechanism for mechanism in _ALL}

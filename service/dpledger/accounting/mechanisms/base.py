@@ -1,0 +1,45 @@
+"""What every mechanism provides."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar
+
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.validation import Floats
+
+__all__ = ["Mechanism"]
+
+
+class Mechanism(abc.ABC):
+    """How noise is added: an immutable value of kind and numbers.
+
+    Subclasses are frozen dataclasses whose fields are the wire fields; ``__post_init__`` checks
+    every one of them and normalises numbers to floats, so that equal descriptions are equal bytes.
+    """
+
+    kind: ClassVar[str]
+    declared: ClassVar[bool] = False
+    """True where the cost is the caller's own statement rather than derived here."""
+
+    @abc.abstractmethod
+    def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
+        """Upper bound on the cost of one release on a sample looked at in full.
+
+        The curve bounds both directions of every neighbouring pair. ``orders`` has been checked;
+        any real orders above 1 are allowed.
+        """
+
+    @property
+    def gaussian_mu(self) -> float | None:
+        """Sensitivity over noise for exactly Gaussian noise; None for everything else."""
+        return None
+
+    def fields(self) -> dict[str, Any]:
+        """The wire form: ``mechanism`` and every field that is set."""
+        wire: dict[str, Any] = {"mechanism": self.kind}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is not None:
+                wire[field.name] = list(value) if isinstance(value, tuple) else value
+        return wire

@@ -1,0 +1,81 @@
+"""Output perturbation after training on permuted mini-batches."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import special
+
+from dpledger.accounting.amplification.mixture import check_probabilities
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput
+from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.gaussian import gaussian_cost
+from dpledger.accounting.numerics import ratio_above, settle
+from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.validation import Floats, check_non_negative, check_positive, check_vector
+
+__all__ = ["OutputMixture"]
+
+_ORDERS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class OutputMixture(Mechanism):
+    """Gaussian noise on a result whose sensitivity is Δ_j with probability q_j.
+
+    With the records permuted at random, a record that differs lies in mini-batch j with probability
+    q_j = |B_j|/n, and a difference made early in an epoch has contracted more by its end than a late one:
+    :mod:`dpledger.accounting.sensitivity` computes the Δ_j.
+
+    Statement: ε(α) = log(Σ_j q_j e^(α(α−1)Δ_j²/(2σ²))) / (α−1); ρ = max_j Δ_j²/(2σ²).
+    Conditions: replace-one adjacency: the permutation must pair the neighbours' mini-batches one to one and
+    leave their sizes alone, which adding a record does not; the permutation is secret and uniform; any α > 1.
+    Source: Theorem 3.2 and Lemma 3.2 of Chen 2020, dissertation, joint convexity.
+    """
+
+    kind: ClassVar[str] = "output-mixture"
+    noise_std: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_std", check_positive("noise_std", self.noise_std))
+        object.__setattr__(self, "sensitivities", _plain("sensitivities", self.sensitivities))
+        object.__setattr__(self, "probabilities", _plain("probabilities", self.probabilities))
+        for value in self.sensitivities:
+            check_non_negative("sensitivities", value)
+        if len(self.sensitivities) != len(self.probabilities):
+            found = len(self.probabilities)
+            raise InvalidInput("probabilities", f"{len(self.sensitivities)}, one a sensitivity", found)
+        check_probabilities(self.probabilities)
+
+    def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
+        if adjacency is not Adjacency.REPLACE_ONE:
+            theorem = "output perturbation after permuted mini-batches (Theorem 3.2)"
+            raise AdjacencyMismatch(theorem, Adjacency.REPLACE_ONE.value, adjacency.value)
+        worst = ratio_above("sensitivity / noise_std", max(self.sensitivities), self.noise_std)
+        if worst == 0.0:
+            return Cost.zero(orders)
+        largest = gaussian_cost(worst, orders)
+        curve = np.minimum(self._curve(orders), largest.epsilons)
+        return Cost(orders, curve, rho=largest.rho)
+
+    def _curve(self, orders: Floats) -> Floats:
+        """The mixture in blocks of orders, so that 100,000 batches fit in memory."""
+        shares = check_probabilities(self.probabilities)
+        halves = np.square(np.array(self.sensitivities) / self.noise_std) / 2.0
+        parts = np.array_split(orders, -(-orders.size // _ORDERS_AT_ONCE))
+        return np.concatenate([_mixed(part, halves, shares) for part in parts])
+
+
+def _mixed(orders: Floats, halves: Floats, shares: Floats) -> Floats:
+    exponents = np.multiply.outer(orders * (orders - 1.0), halves)
+    small = exponents.max(axis=1) < 1.0
+    near = np.log1p(np.expm1(np.where(small[:, None], exponents, 0.0)) @ shares)
+    far = special.logsumexp(exponents, axis=1, b=shares)
+    return settle(np.where(small, near, far) / (orders - 1.0), ulps=64 + shares.size)
+
+
+def _plain(field: str, values: Any) -> tuple[float, ...]:
+    return tuple(check_vector(field, values).tolist())

@@ -1,0 +1,59 @@
+"""Noisy votes of teachers (PATE), accounted without looking at the votes."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.gaussian import gaussian_cost
+from dpledger.accounting.mechanisms.laplace import laplace_cost
+from dpledger.accounting.numerics import ratio_above
+from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.validation import Floats, check_choice, check_positive
+
+__all__ = ["NoisyVotes"]
+
+_SIZE_FIELD = {"laplace": "scale", "gaussian": "noise_std"}
+_SQRT2_ABOVE = math.nextafter(math.sqrt(2.0), math.inf)
+
+
+@dataclass(frozen=True)
+class NoisyVotes(Mechanism):
+    """The label with the most votes of teachers, after noise on each count.
+
+    Statement: one teacher's change of mind moves two counts by one each. Laplace noise of scale b: two
+    Laplace releases under a shift of 1/b, so 2/b-DP with their summed curve. Gaussian noise of standard
+    deviation σ (GNMax): a Gaussian of L2 sensitivity √2, so ε(α) = α/σ², ρ = 1/σ², μ = √2/σ.
+    The label is a post-processing of the noisy counts.
+    Conditions: either adjacency; one record lies in one teacher's part of the data, and under replace-one
+    the new record takes the old one's part.
+    Source: Papernot et al. 2017 (Laplace); Papernot et al. 2018, Proposition 8 (Gaussian).
+    """
+
+    kind: ClassVar[str] = "noisy-votes"
+    noise: str
+    scale: float | None = None
+    noise_std: float | None = None
+
+    def __post_init__(self) -> None:
+        needed = _SIZE_FIELD[check_choice("noise", self.noise, _SIZE_FIELD)]
+        for field in _SIZE_FIELD.values():
+            value = getattr(self, field)
+            if field == needed:
+                object.__setattr__(self, field, check_positive(field, value))
+            elif value is not None:
+                raise InvalidInput(field, f"absent for {self.noise} noise, which takes {needed}", value)
+
+    @property
+    def gaussian_mu(self) -> float | None:
+        """√2/σ, rounded up, for Gaussian noise."""
+        return None if self.noise_std is None else ratio_above("√2 / noise_std", _SQRT2_ABOVE, self.noise_std)
+
+    def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
+        mu = self.gaussian_mu
+        if mu is not None:
+            return gaussian_cost(mu, orders)
+        scale = check_positive("scale", self.scale)
+        return laplace_cost(ratio_above("1 / scale", 1.0, scale), orders).repeated(2)

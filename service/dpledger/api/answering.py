@@ -1,0 +1,157 @@
+"""Questions that wait for the worker process, and answers that are kept.
+
+One worker answers one question after another. Few may wait: when the line is full, the answer is 503
+at once, so that questions never pile up in front of authorizations. Equal questions share one
+answer, and pure answers are kept and given again without the worker.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from dpledger.api.logs import log_event
+from dpledger.api.outcomes import Told
+from dpledger.api.problems import MEDIA_TYPE, Problem, ProblemKind
+from dpledger.api.questions import Reply, canonical, told
+from dpledger.api.worker import READY
+
+__all__ = ["BUSY", "Questions"]
+
+BUSY = ProblemKind("questions-busy", 503, "Too many questions are waiting")
+MOST_WAITING = 32
+WALL_SECONDS = 30.0
+START_SECONDS = 60.0
+RETRY_SECONDS = 1
+_KEPT = 1024
+_LONGEST_LINE = 16 * 2**20
+_COMMAND = (sys.executable, "-m", "dpledger.api.worker")
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_FULL = told(Problem(BUSY, f"{MOST_WAITING} questions are waiting. Ask again in a moment."))
+_LATE = told(Problem(BUSY, f"The machine did not get to the answer within {WALL_SECONDS:g} s."))
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A question in the line."""
+
+    key: bytes
+    line: bytes
+    ticket: asyncio.Future[Reply]
+
+
+class Questions:
+    """Asks the worker, which is started with the first question."""
+
+    def __init__(self, command: tuple[str, ...] = _COMMAND) -> None:
+        self._command = command
+        self._kept: OrderedDict[bytes, Reply] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Future[Reply]] = {}
+        self._line: asyncio.Queue[_Waiting] = asyncio.Queue(MOST_WAITING)
+        self._worker: Process | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    async def ask(self, question: BaseModel) -> Reply:
+        """Status and body of the answer to a pure question."""
+        line = canonical(question).encode() + b"\n"
+        key = hashlib.sha256(line).digest()
+        known = self._kept.get(key)
+        if known is not None:
+            self._kept.move_to_end(key)
+            return known
+        ticket = self._asked.get(key) or self._queued(key, line)
+        # Shielded: whoever hangs up must not take the answer from others who asked the same.
+        return _FULL if ticket is None else await asyncio.shield(ticket)
+
+    async def close(self) -> None:
+        """Let the worker go; who still waits is told to ask again."""
+        if self._work is not None:
+            self._work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._work
+        for ticket in self._asked.values():
+            ticket.set_result(_LATE)
+        self._asked.clear()
+        await self._dismiss()
+
+    def _queued(self, key: bytes, line: bytes) -> asyncio.Future[Reply] | None:
+        if self._line.full():
+            return None
+        loop = asyncio.get_running_loop()
+        self._work = self._work or loop.create_task(self._answer_all())
+        ticket: asyncio.Future[Reply] = loop.create_future()
+        self._asked[key] = ticket
+        self._line.put_nowait(_Waiting(key, line, ticket))
+        return ticket
+
+    async def _answer_all(self) -> None:
+        while True:
+            waiting = await self._line.get()
+            found = await self._answered(waiting.line)
+            if found[0] < 500:
+                self._keep(waiting.key, found)
+            del self._asked[waiting.key]
+            waiting.ticket.set_result(found)
+
+    def _keep(self, key: bytes, found: Reply) -> None:
+        self._kept[key] = found
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    async def _answered(self, line: bytes) -> Reply:
+        try:
+            worker = self._worker or await self._started()
+            status, body = json.loads(await asyncio.wait_for(_exchange(worker, line), WALL_SECONDS))
+        except (TimeoutError, OSError, ValueError) as error:
+            log_event("questions' worker dismissed", reason=type(error).__name__)
+            await self._dismiss()
+            return _LATE
+        return status, body
+
+    async def _started(self) -> Process:
+        environment = {**os.environ, **_ONE_THREAD}
+        self._worker = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, env=environment, limit=_LONGEST_LINE
+        )
+        assert self._worker.stdout is not None
+        if await asyncio.wait_for(self._worker.stdout.readline(), START_SECONDS) != READY:
+            raise OSError("the worker did not start")
+        return self._worker
+
+    async def _dismiss(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        # Reads what is left as well, so that no pipe stays open.
+        await worker.communicate()
+
+
+async def _exchange(worker: Process, line: bytes) -> bytes:
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(line)
+    await worker.stdin.drain()
+    answer = await worker.stdout.readline()
+    if not answer.endswith(b"\n"):
+        raise OSError("the worker ended")
+    return answer
+
+
+def as_told(found: Reply) -> Told:
+    """A reply as it goes out."""
+    status, text = found
+    body = text.encode()
+    media_type = b"application/json" if status == 200 else MEDIA_TYPE.encode()
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", media_type)]
+    if status == BUSY.status:
+        headers.append((b"retry-after", b"%d" % RETRY_SECONDS))
+    return Told(status, headers, body)

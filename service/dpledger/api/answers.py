@@ -1,0 +1,378 @@
+"""The shapes of answers, for the API's description. Bodies are written by the ledger, not by these."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpledger.accounting.cost import Cost
+
+__all__ = [
+    "AuthorizationAnswer",
+    "BudgetAnswer",
+    "BudgetChangeAnswer",
+    "BulkAnswer",
+    "CostAnswer",
+    "DatasetAnswer",
+    "DatasetPage",
+    "EntryAnswer",
+    "EntryPage",
+    "KeySetAnswer",
+    "OpenedAnswer",
+    "PartitionPage",
+    "PartitionsAnswer",
+    "Problem",
+    "ReservationAnswer",
+    "ReservationPage",
+    "RunPage",
+    "SettlementAnswer",
+    "TokenAnswer",
+    "TokenMadeAnswer",
+    "TokenPage",
+    "VerificationAnswer",
+]
+
+Cursor = Annotated[
+    str | None, Field(description="Pass it as `next` for the following page; null on the last.")
+]
+
+
+class Shape(BaseModel):
+    """An answer whose every key is listed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """A problem (RFC 9457); some kinds carry members of their own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class CostBody(Shape):
+    """A cost; a notion that does not apply is null."""
+
+    rho: float | None
+    mu: float | None
+    pure_epsilon: float | None
+    delta: float
+    orders: list[float]
+    epsilons: list[float]
+
+
+class CostAnswer(Shape):
+    """The answer to a cost query."""
+
+    cost: CostBody
+
+    @classmethod
+    def of(cls, cost: Cost) -> "CostAnswer":
+        """Every number of ``cost``, none rounded."""
+        return cls(
+            cost=CostBody(
+                rho=cost.rho,
+                mu=cost.mu,
+                pure_epsilon=cost.pure_epsilon,
+                delta=cost.delta,
+                orders=cost.orders.tolist(),
+                epsilons=cost.epsilons.tolist(),
+            )
+        )
+
+
+class Remaining(Shape):
+    """What is left in the budget's own terms, rounded down."""
+
+    fraction: float
+    epsilon: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    delta: float | None = None
+
+
+class SampleShown(Shape):
+    """A sample; ``id`` names it for another look, which is charged raw."""
+
+    id: str | None = None
+    scheme: str
+    rate: float | None = None
+
+
+class AuthorizationAnswer(Shape):
+    """A recorded yes."""
+
+    id: str
+    sequence: int
+    dataset: str
+    run: str
+    partition: str | None = None
+    sample: SampleShown
+    cost: CostBody
+    remaining: Remaining
+    receipt: str
+
+
+class ReservationAnswer(AuthorizationAnswer):
+    """A recorded yes to up to ``times`` repetitions."""
+
+    times: int
+    expires_at: str
+
+
+class SettlementAnswer(Shape):
+    """A reservation that was closed."""
+
+    id: str
+    sequence: int
+    dataset: str
+    run: str
+    times: int
+    used: int
+    returned: int
+    remaining: Remaining
+
+
+class Requested(Shape):
+    """What a refused request asked for."""
+
+    times: int
+    cost: CostBody
+
+
+class Fits(Shape):
+    """What would still fit: whole repetitions, and the fraction of one repetition's cost."""
+
+    times: int
+    cost_fraction: float
+
+
+class Refusal(Shape):
+    """Why a spend was refused; nothing was charged."""
+
+    dataset: str
+    run: str
+    partition: str | None = None
+    requested: Requested
+    remaining: Remaining
+    fits: Fits
+    sequence: int
+
+
+class Failure(Shape):
+    """An item that could not be decided."""
+
+    reason: str
+    detail: str
+
+
+class BulkResult(Shape):
+    """One item's result: exactly one of these."""
+
+    granted: AuthorizationAnswer | None = None
+    refused: Refusal | None = None
+    failed: Failure | None = None
+    not_taken: bool | None = None
+
+
+class BulkAnswer(Shape):
+    """One result an item, in their order."""
+
+    outcome: str
+    results: list[BulkResult]
+
+
+class OpenedAnswer(Shape):
+    """A dataset that was opened; orders and weights are frozen from here on."""
+
+    name: str
+    sequence: int
+    adjacency: str
+    unit: str
+    partition_key: str
+    budget: dict[str, Any]
+    orders: list[float]
+    weights: list[float] | None
+    opened_at: str
+
+
+class DatasetAnswer(Shape):
+    """A dataset and what is left of its budget."""
+
+    name: str
+    description: str
+    adjacency: str
+    unit: str
+    records: int | None
+    partition_key: str
+    partitions: int
+    opened_at: str
+    changed_at: str
+    sequence: int
+    budget: dict[str, Any]
+    orders: list[float]
+    remaining: Remaining
+
+
+class BudgetAnswer(Shape):
+    """Limit, spent, reserved and remaining, true at ``sequence``."""
+
+    dataset: str
+    sequence: int
+    accounting: str
+    limit: dict[str, Any]
+    spent: dict[str, Any]
+    reserved: dict[str, Any]
+    remaining: dict[str, Any]
+    fraction: float
+
+
+class BudgetChangeAnswer(Shape):
+    """A budget that was changed."""
+
+    name: str
+    sequence: int
+    remaining: Remaining
+
+
+class PartitionsAnswer(Shape):
+    """Partitions that were opened."""
+
+    dataset: str
+    sequence: int
+    opened: int
+    first: str
+    last: str
+
+
+class EntryAnswer(Shape):
+    """One line of a ledger."""
+
+    id: str
+    sequence: int
+    kind: str
+    at: str
+    actor: str
+    hash: str
+    run: str | None = None
+    partition: str | None = None
+    times: int | None = None
+    used: int | None = None
+    sample: str | None = None
+    reservation: str | None = None
+    expires_at: str | None = None
+    detail: dict[str, Any] | None = None
+    fraction_left: float | None = None
+    purpose: str | None = None
+    declared: bool | None = None
+    step: dict[str, Any] | None = None
+    cost: CostBody | None = None
+
+
+class PartitionShown(Shape):
+    """A partition and what it has left, the spend on the whole included."""
+
+    name: str
+    number: int
+    remaining: Remaining
+
+
+class RunShown(Shape):
+    """What a run has spent."""
+
+    run: str
+    entries: int
+    spent: dict[str, Any]
+    fraction: float
+    first_at: str
+    last_at: str
+
+
+class ReservationShown(Shape):
+    """An open reservation."""
+
+    id: str
+    run: str
+    partition: str | None = None
+    times: int
+    expires_at: str
+    step: dict[str, Any]
+
+
+class VerificationAnswer(Shape):
+    """Whether the chain holds and the stored totals are what the entries say."""
+
+    dataset: str
+    sequence: int
+    valid: bool
+    problems: list[str]
+    head: str | None
+
+
+class TokenAnswer(Shape):
+    """A token without its secret."""
+
+    id: str
+    scopes: list[str]
+    datasets: list[str] | None
+    description: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class TokenMadeAnswer(TokenAnswer):
+    """A token that was made; ``token`` is what its bearer shows."""
+
+    token: str
+
+
+class KeySetAnswer(Shape):
+    """The public keys of receipts, a JSON Web Key Set (RFC 7517)."""
+
+    keys: list[dict[str, str]]
+
+
+class DatasetPage(Shape):
+    """A page of datasets."""
+
+    items: list[DatasetAnswer]
+    next: Cursor
+
+
+class EntryPage(Shape):
+    """A page of entries."""
+
+    items: list[EntryAnswer]
+    next: Cursor
+
+
+class PartitionPage(Shape):
+    """A page of partitions."""
+
+    items: list[PartitionShown]
+    next: Cursor
+
+
+class RunPage(Shape):
+    """A page of runs."""
+
+    items: list[RunShown]
+    next: Cursor
+
+
+class ReservationPage(Shape):
+    """A page of open reservations."""
+
+    items: list[ReservationShown]
+    next: Cursor
+
+
+class TokenPage(Shape):
+    """A page of tokens."""
+
+    items: list[TokenAnswer]
+    next: Cursor

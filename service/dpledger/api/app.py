@@ -1,0 +1,118 @@
+"""The web application."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import Receive, Scope, Send
+
+from dpledger import __version__
+from dpledger.api.answers import Problem
+from dpledger.api.authorizing import AuthorizationDesk, dataset_in
+from dpledger.api.house import House
+from dpledger.api.logs import log_event
+from dpledger.api.middleware import RequestContext
+from dpledger.api.problems import install_problem_handlers
+from dpledger.api.routes import (
+    authorizations,
+    costs,
+    datasets,
+    entries,
+    health,
+    keys,
+    partitions,
+    queries,
+    reservations,
+    tokens,
+)
+from dpledger.api.routing import SECURITY_SCHEME
+from dpledger.api.schemas import SpendBody
+from dpledger.ledger.clock import Clock, SystemClock
+from dpledger.settings import Settings
+
+__all__ = ["LedgerApp", "create_app"]
+
+_ROUTES = (authorizations, costs, datasets, entries, health, keys, partitions, queries, reservations, tokens)
+Announce = Callable[[str], None]
+
+
+class LedgerApp(FastAPI):
+    """The application: authorizations take a short way, everything else the framework's."""
+
+    desk: AuthorizationDesk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        dataset = dataset_in(scope)
+        if dataset is None:
+            await super().__call__(scope, receive, send)
+        else:
+            await self.desk.serve(dataset, scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """The API's description, with what routes outside the framework's reading take and answer."""
+        if self.openapi_schema is None:
+            found = get_openapi(title=self.title, version=self.version, routes=self.routes)
+            components = found.setdefault("components", {})
+            components["securitySchemes"] = {SECURITY_SCHEME: {"type": "http", "scheme": "bearer"}}
+            for model in (Problem, SpendBody):
+                schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                components["schemas"].update(schema.pop("$defs", {}))
+                components["schemas"][model.__name__] = schema
+            self.openapi_schema = found
+        return self.openapi_schema
+
+
+def create_app(
+    settings: Settings, *, clock: Clock | None = None, announce: Announce | None = None
+) -> LedgerApp:
+    """Build the application; nothing is shared between two of them.
+
+    Parameters
+    ----------
+    settings
+        Where the ledger and its keys are.
+    clock
+        What tells the time; the machine's clock unless a test brings its own.
+    announce
+        Called once with the first admin token, when the ledger has no token yet.
+    """
+    app = LedgerApp(
+        title="dpledger",
+        version=__version__,
+        # FastAPI's own pages load scripts from outside, so they are off.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(settings, clock or SystemClock(), announce),
+    )
+    app.state.settings = settings
+    install_problem_handlers(app)
+    for module in _ROUTES:
+        app.include_router(module.router)
+    app.add_middleware(RequestContext)
+    return app
+
+
+def _lifespan(settings: Settings, clock: Clock, announce: Announce | None) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: LedgerApp) -> AsyncIterator[None]:
+        house = await anyio.to_thread.run_sync(House, settings, clock)
+        first = None if announce is None else await house.write(house.issuer.first_token)
+        if first is not None and announce is not None:
+            announce(first.text)
+        house.start(asyncio.get_running_loop())
+        app.state.house = house
+        app.desk = AuthorizationDesk(house)
+        log_event("started", version=__version__, database=house.database)
+        try:
+            yield
+        finally:
+            await house.close()
+            log_event("stopped")
+
+    return lifespan

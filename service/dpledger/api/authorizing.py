@@ -1,0 +1,151 @@
+"""``POST /v1/datasets/{dataset}/authorizations``, the call that every training step makes.
+
+It is a plain ASGI application that stands in front of the framework, because the framework's own
+handling of a request costs more than deciding it. Order of checks, errors and answers are those of
+every other route. What is cached is only what cannot change: a body that was read before means the
+same again, and a dataset's charge for a step never changes once the dataset is open.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
+
+from dpledger.api.body import MAX_BODY_BYTES, check_media_type, parse_json
+from dpledger.api.idempotency import check_key, hashed_key, hashed_request
+from dpledger.api.logs import REQUEST_ID
+from dpledger.api.middleware import REQUEST_ID_HEADER, request_id
+from dpledger.api.outcomes import Told, told, told_error
+from dpledger.api.problems import PAYLOAD_TOO_LARGE, RefusedRequest, invalid_body
+from dpledger.api.schemas import DATASET_NAME, SpendBody
+from dpledger.auth import scopes
+from dpledger.auth.gatekeeper import Caller, shown_token
+from dpledger.ledger.entries import Charge
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.ports import Intent
+from dpledger.ledger.requests import Authorization, Spend
+
+if TYPE_CHECKING:
+    from dpledger.api.house import House
+
+__all__ = ["AuthorizationDesk", "dataset_in"]
+
+_KEPT_BODIES = 1024
+_LONGEST_KEPT_BYTES = 16 * 1024
+_PREFIX = "/v1/datasets/"
+_SUFFIX = "/authorizations"
+_ANY_AGE = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A body that was read: the spend, what it costs, and the hash that tells it from others."""
+
+    spend: Spend
+    charge: Charge
+    request: bytes
+
+
+def dataset_in(scope: Scope) -> str | None:
+    """The dataset whose authorizations a request is sent to; None for every other request."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path: str = scope["path"]
+    if not (path.startswith(_PREFIX) and path.endswith(_SUFFIX)):
+        return None
+    dataset = path[len(_PREFIX) : -len(_SUFFIX)]
+    return dataset if dataset and "/" not in dataset else None
+
+
+class AuthorizationDesk:
+    """Reads, checks and queues authorizations; answers each when its group has committed."""
+
+    def __init__(self, house: "House") -> None:
+        self._house = house
+        self._read: OrderedDict[tuple[str, bytes], Asked] = OrderedDict()
+
+    async def serve(self, dataset: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens."""
+        headers = dict(scope["headers"])
+        own_id = request_id(headers.get(REQUEST_ID_HEADER))
+        REQUEST_ID.set(own_id.decode())
+        try:
+            answer = await self._answer(dataset, scope["path"], headers, receive)
+        except Exception as error:
+            answer = told_error(error)
+        answer.headers.append((REQUEST_ID_HEADER, own_id))
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def answer(self, dataset: str, scope: Scope, receive: Receive) -> Told:
+        """The answer to one request; raises what turns it away before it is decided."""
+        return await self._answer(dataset, scope["path"], dict(scope["headers"]), receive)
+
+    async def _answer(self, dataset: str, path: str, headers: dict[bytes, bytes], receive: Receive) -> Told:
+        caller = await self._caller(headers.get(b"authorization", b"").decode("latin-1"))
+        caller.require(scopes.Scope.SPEND)
+        caller.require_dataset(dataset)
+        key = check_key(headers.get(b"idempotency-key"))
+        check_media_type(headers.get(b"content-type", b"").decode("latin-1"))
+        asked = await self._asked(dataset, await _body(receive))
+        intent = Intent(caller.id, hashed_key(path, key), asked.request)
+        return await self._decided(Authorization(asked.spend, intent, asked.charge))
+
+    async def _caller(self, authorization: str) -> Caller:
+        # Whether the token still stands is asked again in the transaction, so memory of any age will do.
+        known = self._house.gatekeeper.remembered(shown_token(authorization), _ANY_AGE)
+        return known if known is not None else await self._house.caller(authorization)
+
+    async def _asked(self, dataset: str, body: bytes) -> Asked:
+        asked = self._read.get((dataset, body))
+        if asked is not None:
+            self._read.move_to_end((dataset, body))
+            return asked
+        asked = await self._house.compute(self._understood, dataset, body)
+        if len(body) <= _LONGEST_KEPT_BYTES:
+            self._read[dataset, body] = asked
+            if len(self._read) > _KEPT_BODIES:
+                self._read.popitem(last=False)
+        return asked
+
+    def _understood(self, dataset: str, body: bytes) -> Asked:
+        if not DATASET_NAME.fullmatch(dataset):
+            raise NotFound("dataset", dataset)
+        content = parse_json(body)
+        try:
+            spend = SpendBody.model_validate(content).to_spend(dataset)
+        except ValidationError as error:
+            raise invalid_body(error) from None
+        return Asked(spend, self._house.ledger.charge(spend), hashed_request(content))
+
+    async def _decided(self, authorization: Authorization) -> Told:
+        house = self._house
+        mark = house.in_flight.enter(authorization.intent)
+        try:
+            ticket = asyncio.get_running_loop().create_future()
+            house.committer.submit(authorization, ticket)
+            return told(await ticket)
+        finally:
+            house.in_flight.leave(mark)
+
+
+async def _body(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body", False):
+        body = await _rest(receive, bytearray(body))
+    if len(body) > MAX_BODY_BYTES:
+        raise RefusedRequest(PAYLOAD_TOO_LARGE, f"The limit is {MAX_BODY_BYTES} bytes.")
+    return body
+
+
+async def _rest(receive: Receive, received: bytearray) -> bytes:
+    more = True
+    while more and len(received) <= MAX_BODY_BYTES:
+        message = await receive()
+        received += message.get("body", b"")
+        more = message.get("more_body", False)
+    return bytes(received)

@@ -1,0 +1,117 @@
+"""Everything that one running service is made of, put together and taken apart in one place."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from dpledger.api.answering import Questions
+from dpledger.api.idempotency import InFlight
+from dpledger.api.logs import log_event, log_failure
+from dpledger.auth.gatekeeper import Caller, Gatekeeper, shown_token
+from dpledger.auth.issuer import Issuer
+from dpledger.auth.keys import load_keys
+from dpledger.auth.sessions import SessionKeeper
+from dpledger.ledger.clock import Clock
+from dpledger.ledger.errors import Unavailable
+from dpledger.ledger.grouping import GroupCommitter
+from dpledger.ledger.reading import LedgerReader
+from dpledger.ledger.receipts import Signer
+from dpledger.ledger.requests import Reply
+from dpledger.ledger.service import LedgerService
+from dpledger.settings import Settings
+from dpledger.storage.repository import open_storage
+from dpledger.storage.tokens import TokenStore
+
+__all__ = ["House"]
+
+T = TypeVar("T")
+Ticket = asyncio.Future[Reply | Exception]
+_COMMITTERS = {"sqlite": 1, "postgresql": 4}
+"""How many datasets are written at once: SQLite has one writer."""
+_WRITERS = 8
+_COMPUTERS = 2
+
+
+class House:
+    """A database opened, migrated and looked after, with the ledger on top of it."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        keys = load_keys(settings.keys_path())
+        self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
+        self.storage = open_storage(settings.database)
+        self.tokens = TokenStore(self.storage.database)
+        self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
+        self.issuer = Issuer(self.tokens, keys.token_key, clock)
+        self.sessions = SessionKeeper(self.tokens, keys.token_key, clock)
+        self.ledger = LedgerService(self.storage, clock, self.signer)
+        self.reader = LedgerReader(self.storage)
+        self.in_flight = InFlight()
+        self.questions = Questions()
+        # Writers wait for locks: with places of their own, they never keep readers from a thread.
+        self._writers = anyio.CapacityLimiter(_WRITERS)
+        self._computers = anyio.CapacityLimiter(_COMPUTERS)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take requests on ``loop``."""
+        self._loop = loop
+        workers = _COMMITTERS[self.database]
+        self.committer = GroupCommitter(self.ledger.authorize, self._deliver, workers=workers)
+        self._expiry = loop.create_task(self._expire_now_and_then())
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of the database."""
+        self._expiry.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._expiry
+        await self.questions.close()
+        await anyio.to_thread.run_sync(self.committer.stop)
+        self.storage.close()
+
+    @property
+    def database(self) -> str:
+        """Which database it is, ``sqlite`` or ``postgresql``."""
+        return self.storage.database.engine.dialect.name
+
+    async def caller(self, authorization: str | None) -> Caller:
+        """Who is calling; a thread asks the database where memory does not know."""
+        known = self.gatekeeper.remembered(shown_token(authorization))
+        if known is not None:
+            return known
+        return await anyio.to_thread.run_sync(self.gatekeeper.caller, authorization)
+
+    async def write(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run what locks and commits in a thread of the writers."""
+        return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._writers)
+
+    async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run what needs the processor for long in a thread of its own kind."""
+        return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._computers)
+
+    def _deliver(self, replies: list[tuple[Ticket, Reply | Exception]]) -> None:
+        self._loop.call_soon_threadsafe(_hand_out, replies)
+
+    async def _expire_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.expiry_seconds)
+            try:
+                expired = await self.write(self.ledger.expire_due)
+            except Unavailable as error:
+                log_event("reservations not looked at", reason=str(error))
+            except Exception as error:  # whatever it is, what falls due later must not wait for a restart
+                log_failure(error)
+            else:
+                if expired:
+                    log_event("reservations expired", datasets=expired)
+
+
+def _hand_out(replies: list[tuple[Ticket, Reply | Exception]]) -> None:
+    for ticket, reply in replies:
+        if not ticket.done():
+            ticket.set_result(reply)

@@ -1,0 +1,80 @@
+"""Structured logs: one JSON object a line, without secrets.
+
+Bodies, headers and query strings are never logged. What an exception says may quote a URL with a
+password or a token, so every text passes through :func:`redacted`.
+"""
+
+import datetime as dt
+import json
+import logging
+import re
+import traceback
+from contextvars import ContextVar
+from typing import Any
+
+__all__ = ["REQUEST_ID", "JsonFormatter", "configure_logs", "log_event", "log_failure", "redacted"]
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+logger = logging.getLogger("dpledger")
+
+_TOKEN = re.compile(r"dpl_([A-Za-z0-9-]+)_[A-Za-z0-9_-]+")
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]+@")
+_PARAMETERS = re.compile(r"\[parameters: .*", re.DOTALL)
+
+
+def redacted(text: str) -> str:
+    """``text`` without the secrets of tokens, passwords in URLs, and parameters of statements."""
+    text = _TOKEN.sub(r"dpl_\1_…", text)
+    text = _PASSWORD.sub(r"\1:…@", text)
+    return _PARAMETERS.sub("[parameters: …]", text)
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        content: dict[str, Any] = {
+            "at": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": redacted(record.getMessage()),
+        }
+        request_id = REQUEST_ID.get()
+        if request_id is not None:
+            content["request_id"] = request_id
+        content |= getattr(record, "fields", {})
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            content["error"] = _error_fields(record.exc_info[1])
+        return json.dumps(content, default=str)
+
+
+def _error_fields(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "type": type(error).__qualname__,
+        "message": redacted(str(error)),
+        "stack": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    }
+
+
+def log_event(event: str, **fields: object) -> None:
+    """Log that something happened; ``fields`` are the caller's promise to hold no secret."""
+    logger.info(event, extra={"fields": fields})
+
+
+def log_failure(error: BaseException) -> None:
+    """Log an error that nobody expected, with where it came from."""
+    logger.error("unexpected error", exc_info=error)
+
+
+def configure_logs(level: str = "info") -> None:
+    """Send this process's logs, the web server's included, to stderr as JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+    logging.getLogger("alembic").setLevel("WARNING")

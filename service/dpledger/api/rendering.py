@@ -1,0 +1,20 @@
+"""Answers as JSON whose floats round-trip exactly."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from dpledger.ledger.answers import text
+
+__all__ = ["shown", "tagged"]
+
+
+def shown(body: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A body as it is."""
+    return Response(text(body), status, headers, "application/json")
+
+
+def tagged(body: dict[str, Any]) -> Response:
+    """A body with the sequence number that it is true at as its ETag."""
+    return shown(body, headers={"ETag": f'"{body["sequence"]}"'})

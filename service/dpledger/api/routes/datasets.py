@@ -1,0 +1,138 @@
+"""Datasets and their budgets."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from dpledger.accounting.errors import InvalidInput
+from dpledger.api.answers import BudgetAnswer, BudgetChangeAnswer, DatasetAnswer, DatasetPage, OpenedAnswer
+from dpledger.api.keyed import HouseOf, IntentOf, decided
+from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
+from dpledger.api.problems import (
+    ADJACENCY_MISMATCH,
+    ALREADY_EXISTS,
+    INVALID_INPUT,
+    PRECONDITION_FAILED,
+    PRECONDITION_REQUIRED,
+    UNPROVEN,
+    UNREACHABLE,
+    RefusedRequest,
+)
+from dpledger.api.rendering import shown, tagged
+from dpledger.api.routing import GuardedRoute, caller_of, guarded
+from dpledger.api.schemas import BudgetChangeBody, DatasetBody
+from dpledger.auth.scopes import Scope
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.ports import Intent, NewDataset
+from dpledger.ledger.reading import LedgerReader
+from dpledger.ledger.requests import Answer
+from dpledger.ledger.service import LedgerService
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/datasets", tags=["datasets"], route_class=GuardedRoute)
+_BUDGET_PROBLEMS = (ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE)
+
+
+@router.post("", status_code=201, responses={201: {"model": OpenedAnswer}}, summary="Open a dataset")
+@guarded(Scope.ADMIN, keyed=True, may_answer=[ALREADY_EXISTS, *_BUDGET_PROBLEMS])
+async def post_dataset(request: Request, body: DatasetBody, house: HouseOf, intent: IntentOf) -> Response:
+    """Open a dataset; its budget's rule, orders and weights are fixed from here on."""
+    caller_of(request).require_dataset(body.name)
+    return await decided(house, intent, _open, house.ledger, body)
+
+
+def _open(ledger: LedgerService, body: DatasetBody, intent: Intent) -> Answer:
+    dataset = NewDataset(
+        name=body.name,
+        description=body.description,
+        adjacency=body.adjacency.value,
+        unit=body.unit,
+        records=body.records,
+        partition_key=body.partition_key_or_default(),
+        budget=Budget.from_fields(body.budget.fields(), body.adjacency),
+        at_us=0,
+    )
+    return ledger.open_dataset(dataset, intent)
+
+
+@router.get("", responses={200: {"model": DatasetPage}}, summary="List datasets")
+@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+def get_datasets(
+    request: Request,
+    house: HouseOf,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+    search: Annotated[str | None, Query(max_length=200, description="Part of the name.")] = None,
+) -> Response:
+    """List the datasets that the token reaches, by name."""
+    after, allowed = text_after(cursor), caller_of(request).datasets
+    if allowed is None:
+        found = house.reader.datasets(after, limit + 1, search)
+    else:
+        found = _allowed(house.reader, sorted(allowed), after, limit + 1, search)
+    return shown(page(found, limit, lambda item: item["name"]))
+
+
+def _allowed(
+    reader: LedgerReader, names: list[str], after: str, limit: int, search: str | None
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name in names:
+        if name > after and (search or "") in name and len(found) < limit:
+            try:
+                found.append(reader.dataset(name))
+            except NotFound:
+                continue
+    return found
+
+
+@router.get("/{dataset}", responses={200: {"model": DatasetAnswer}}, summary="Show a dataset")
+@guarded(Scope.READ)
+def get_dataset(dataset: str, house: HouseOf) -> Response:
+    """Show a dataset; ETag is the sequence number that it is true at."""
+    return tagged(house.reader.dataset(dataset))
+
+
+@router.get("/{dataset}/budget", responses={200: {"model": BudgetAnswer}}, summary="What is left")
+@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+def get_budget(
+    dataset: str,
+    house: HouseOf,
+    delta: Annotated[float | None, Query(description="The δ at which the running ε is shown.")] = None,
+) -> Response:
+    """Show limit, spent, reserved and remaining; ETag is the sequence number that they are true at."""
+    return tagged(house.reader.budget(dataset, delta))
+
+
+@router.post(
+    "/{dataset}/budget-changes",
+    status_code=201,
+    responses={201: {"model": BudgetChangeAnswer}},
+    summary="Change a budget",
+)
+@guarded(
+    Scope.ADMIN,
+    keyed=True,
+    may_answer=[PRECONDITION_FAILED, PRECONDITION_REQUIRED, *_BUDGET_PROBLEMS],
+)
+async def post_budget_change(
+    dataset: str,
+    body: BudgetChangeBody,
+    house: HouseOf,
+    intent: IntentOf,
+    if_match: Annotated[str | None, Header(description="The ETag of the dataset or its budget.")] = None,
+) -> Response:
+    """Set another limit under the same rule; below what is spent it closes the dataset to spending."""
+    fields, sequence = body.budget.fields(), _sequence(if_match)
+    return await decided(house, intent, house.ledger.change_budget, dataset, fields, body.reason, sequence)
+
+
+def _sequence(if_match: str | None) -> int:
+    if if_match is None:
+        raise RefusedRequest(PRECONDITION_REQUIRED, "Send If-Match with the ETag of the state you looked at.")
+    digits = if_match.strip().removeprefix('"').removesuffix('"')
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+        raise InvalidInput("If-Match", "the ETag of a dataset or its budget", if_match)
+    return int(digits)

@@ -1,0 +1,173 @@
+"""Routes that cannot be left open: every one says which scope it needs, or that it is public.
+
+A guarded route first asks who is calling, then for what, and only then reads the body. What it may
+answer is declared here too, so that the API's description and its behaviour have one source.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from dpledger.api import problems
+from dpledger.api.body import StrictRequest, check_media_type
+from dpledger.api.idempotency import HEADER, check_key
+from dpledger.api.problems import MEDIA_TYPE, ProblemKind
+from dpledger.api.schemas import DATASET_NAME
+from dpledger.auth.gatekeeper import Caller
+from dpledger.auth.scopes import Scope
+from dpledger.ledger.errors import NotFound
+
+__all__ = ["Guard", "GuardedRoute", "caller_of", "guarded", "public"]
+
+SECURITY_SCHEME = "token"
+_BODY_PROBLEMS = (
+    problems.MALFORMED_JSON,
+    problems.PAYLOAD_TOO_LARGE,
+    problems.UNSUPPORTED_MEDIA_TYPE,
+    problems.INVALID_INPUT,
+)
+_KEY_PROBLEMS = (
+    problems.KEY_MISSING,
+    problems.KEY_INVALID,
+    problems.KEY_IN_FLIGHT,
+    problems.KEY_REUSED,
+    problems.TOKEN_ENDED,
+)
+_DATABASE_PROBLEMS = (problems.UNAVAILABLE,)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a route asks of a request before its own code runs, and which problems it may answer."""
+
+    scope: Scope | None
+    keyed: bool = False
+    problems: tuple[ProblemKind, ...] = ()
+
+    def kinds(self, path: str, has_body: bool) -> set[ProblemKind]:
+        """Every problem that the route may answer."""
+        found = {problems.INTERNAL_ERROR, *self.problems}
+        if self.scope is not None:
+            found |= {problems.UNAUTHENTICATED, problems.FORBIDDEN, *_DATABASE_PROBLEMS}
+        if "{" in path:
+            found |= {problems.NOT_FOUND}
+        if has_body:
+            found |= set(_BODY_PROBLEMS)
+        return found | set(_KEY_PROBLEMS) if self.keyed else found
+
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def guarded(
+    scope: Scope, *, keyed: bool = False, may_answer: Iterable[ProblemKind] = ()
+) -> Callable[[Endpoint], Endpoint]:
+    """Mark an endpoint with the scope it needs; ``keyed`` where it needs an Idempotency-Key."""
+    return _marked(Guard(scope, keyed, tuple(may_answer)))
+
+
+def public(*may_answer: ProblemKind) -> Callable[[Endpoint], Endpoint]:
+    """Mark an endpoint that anybody may call."""
+    return _marked(Guard(None, problems=may_answer))
+
+
+def _marked(guard: Guard) -> Callable[[Endpoint], Endpoint]:
+    def mark(endpoint: Endpoint) -> Endpoint:
+        endpoint.__dict__["guard"] = guard
+        return endpoint
+
+    return mark
+
+
+class GuardedRoute(APIRoute):
+    """A route whose endpoint is marked; an unmarked one does not start."""
+
+    guard: Guard
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        guard = getattr(endpoint, "guard", None)
+        if not isinstance(guard, Guard):
+            raise TypeError(f"{path} has no scope and is not public")
+        self.guard = guard
+        has_body = bool(set(options.get("methods") or ()) & {"POST"})
+        options["responses"] = {
+            **problem_responses(guard.kinds(path, has_body)),
+            **(options.get("responses") or {}),
+        }
+        options["openapi_extra"] = {**_described(guard), **(options.get("openapi_extra") or {})}
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap FastAPI's handler, as its page "Custom Request and APIRoute class" shows."""
+        handle = super().get_route_handler()
+
+        async def handle_guarded(request: Request) -> Response:
+            strict = StrictRequest(request.scope, request.receive)
+            await admit(strict, self.guard)
+            if self.body_field is not None:
+                check_media_type(request.headers.get("content-type", ""))
+            return await handle(strict)
+
+        return handle_guarded
+
+
+async def admit(request: Request, guard: Guard) -> None:
+    """Let a request pass, or raise why not; the caller is kept for the endpoint."""
+    if guard.scope is None:
+        return
+    caller = await request.app.state.house.caller(request.headers.get("authorization"))
+    caller.require(guard.scope)
+    dataset = request.path_params.get("dataset")
+    if dataset is not None:
+        caller.require_dataset(dataset)
+        if not DATASET_NAME.fullmatch(dataset):
+            raise NotFound("dataset", dataset)
+    request.state.caller = caller
+    if guard.keyed:
+        key = request.headers.get(HEADER)
+        request.state.key = check_key(None if key is None else key.encode("latin-1"))
+
+
+def caller_of(request: Request) -> Caller:
+    """Who passed the guard."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def problem_responses(kinds: Iterable[ProblemKind]) -> dict[int | str, dict[str, Any]]:
+    """The part of the API's description that lists problems by status."""
+    by_status: dict[int, list[ProblemKind]] = {}
+    for kind in sorted(kinds, key=lambda each: (each.status, each.slug)):
+        by_status.setdefault(kind.status, []).append(kind)
+    return {status: _described_problem(listed) for status, listed in by_status.items()}
+
+
+def _described_problem(kinds: list[ProblemKind]) -> dict[str, Any]:
+    schema = {
+        "allOf": [{"$ref": "#/components/schemas/Problem"}],
+        "properties": {"type": {"enum": [kind.type for kind in kinds]}},
+    }
+    return {
+        "description": "; ".join(kind.title for kind in kinds),
+        "content": {MEDIA_TYPE: {"schema": schema}},
+    }
+
+
+def _described(guard: Guard) -> dict[str, Any]:
+    if guard.scope is None:
+        return {"security": []}
+    extra: dict[str, Any] = {"security": [{SECURITY_SCHEME: []}], "x-scope": guard.scope.value}
+    if guard.keyed:
+        extra["parameters"] = [
+            {
+                "name": HEADER,
+                "in": "header",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+                "description": "A name of the caller's own for this intent, kept over retries.",
+            }
+        ]
+    return extra

@@ -1,0 +1,23 @@
+"""Why a caller is turned away.
+
+AuthError
+├── Unauthenticated     no token, not a token, an unknown, revoked or expired one
+└── Forbidden           a good token that does not reach this far
+"""
+
+__all__ = ["AuthError", "Forbidden", "Unauthenticated"]
+
+
+class AuthError(Exception):
+    """Base of what turns a caller away."""
+
+
+class Unauthenticated(AuthError):
+    """Nothing says who is calling. Which check failed is not told."""
+
+    def __init__(self) -> None:
+        super().__init__("a valid bearer token is needed: Authorization: Bearer dpl_<id>_<secret>")
+
+
+class Forbidden(AuthError):
+    """The token lacks a scope or a dataset."""

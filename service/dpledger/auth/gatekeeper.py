@@ -1,0 +1,129 @@
+"""Who is calling, and how far that reaches.
+
+Token rows are kept in memory by id. For reading, a kept row is believed for at most
+``FRESH_SECONDS``: a revoked token reads no longer than that. Whatever spends or changes something is
+checked again inside the deciding transaction (``Transaction.revoked``), where nothing is kept.
+"""
+
+import hmac
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from time import monotonic
+
+from dpledger.auth.errors import Forbidden, Unauthenticated
+from dpledger.auth.scopes import Scope, covers
+from dpledger.auth.tokens import TokenHasher, TokenSecret, is_token_id, read_token
+from dpledger.ledger.clock import Clock
+from dpledger.ledger.errors import NotFound
+from dpledger.storage.tokens import TokenRow, TokenStore
+
+__all__ = ["FRESH_SECONDS", "Caller", "Gatekeeper"]
+
+FRESH_SECONDS = 2.0
+_KEPT = 10_000
+_SCHEME = "bearer "
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A token that was shown: its id, the scopes it includes, and the datasets it is limited to."""
+
+    id: str
+    scopes: frozenset[Scope]
+    datasets: frozenset[str] | None = None
+
+    def require(self, scope: Scope) -> None:
+        """Refuse a token without ``scope``."""
+        if scope not in self.scopes:
+            raise Forbidden(f"this needs a token with scope {scope.value}")
+
+    def require_dataset(self, name: str) -> None:
+        """Refuse a token that is limited to other datasets; whether this one exists is not told."""
+        if self.datasets is not None and name not in self.datasets:
+            raise Forbidden(f"this token is limited to other datasets than {name!r}")
+
+    def require_all_datasets(self) -> None:
+        """Refuse a token that is limited to some datasets."""
+        if self.datasets is not None:
+            raise Forbidden("this needs a token that is not limited to some datasets")
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    row: TokenRow
+    caller: Caller
+    read_at: float
+
+
+class Gatekeeper:
+    """Tells tokens apart from what is none."""
+
+    def __init__(self, store: TokenStore, token_key: bytes, clock: Clock) -> None:
+        self._store = store
+        self._hasher = TokenHasher(token_key)
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def caller(self, authorization: str | None) -> Caller:
+        """Who shows this header; reads the database where memory is not fresh."""
+        token = shown_token(authorization)
+        known = self.remembered(token)
+        return known if known is not None else self._looked_up(token)
+
+    def caller_now(self, authorization: str | None) -> Caller:
+        """The same from the database alone, for what is not decided in a ledger's transaction."""
+        return self._looked_up(shown_token(authorization))
+
+    def remembered(self, token: TokenSecret, max_age_seconds: float = FRESH_SECONDS) -> Caller | None:
+        """The same from memory alone; None where memory does not know, or no longer."""
+        kept = self._kept.get(token.id)
+        if kept is None or monotonic() - kept.read_at > max_age_seconds:
+            return None
+        return self._checked(kept, token)
+
+    def revoke(self, token_id: str) -> None:
+        """End a token; raises NotFound."""
+        if not is_token_id(token_id):
+            raise NotFound("token", token_id)
+        self._store.revoke(token_id, self._clock.now_us())
+        with self._guard:
+            self._kept.pop(token_id, None)
+
+    def _looked_up(self, token: TokenSecret) -> Caller:
+        try:
+            row = self._store.get(token.id)
+        except NotFound:
+            raise Unauthenticated from None
+        kept = _Kept(row, _caller(row), monotonic())
+        with self._guard:
+            self._kept[token.id] = kept
+            self._kept.move_to_end(token.id)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return self._checked(kept, token)
+
+    def _checked(self, kept: _Kept, token: TokenSecret) -> Caller:
+        row = kept.row
+        if not hmac.compare_digest(row.keyed_hash, self._hasher.hash(token)):
+            raise Unauthenticated
+        expired = row.expires_at_us is not None and row.expires_at_us <= self._clock.now_us()
+        if expired or row.revoked_at_us is not None:
+            raise Unauthenticated
+        return kept.caller
+
+
+def shown_token(authorization: str | None) -> TokenSecret:
+    """The token in an Authorization header."""
+    if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
+        raise Unauthenticated
+    token = read_token(authorization[len(_SCHEME) :].strip())
+    if token is None:
+        raise Unauthenticated
+    return token
+
+
+def _caller(row: TokenRow) -> Caller:
+    datasets = None if row.datasets is None else frozenset(row.datasets)
+    return Caller(row.id, covers(Scope(scope) for scope in row.scopes), datasets)

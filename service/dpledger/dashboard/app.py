@@ -1,0 +1,66 @@
+"""The dashboard as an application of its own, to be mounted beside the API."""
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from dpledger.auth.errors import Forbidden, Unauthenticated
+from dpledger.dashboard.guarding import SafeHeaders
+from dpledger.dashboard.pages import Pages
+from dpledger.dashboard.routes import ROUTES, problem_page
+from dpledger.dashboard.services import Services
+from dpledger.dashboard.verifying import Verifier
+from dpledger.ledger.errors import NotFound, Unavailable
+
+__all__ = ["create_dashboard"]
+
+Handler = Callable[[Request, Exception], Response]
+
+
+def create_dashboard(services: Callable[[], Services]) -> Starlette:
+    """Build the application; ``services`` is asked with each request, when the service has started."""
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(SafeHeaders)],
+        exception_handlers={
+            Unauthenticated: _to_login,
+            Forbidden: _shown(403, "This token does not reach that far"),
+            NotFound: _shown(404, "Not found"),
+            Unavailable: _shown(503, "The database does not answer"),
+            HTTPException: _refused,
+        },
+    )
+    app.state.services = services
+    app.state.verifier = Verifier()
+    app.state.pages = Pages()
+    return app
+
+
+def _to_login(request: Request, _error: Exception) -> Response:
+    root = request.scope["root_path"]
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    query = urlencode({"next": wanted}) if request.method == "GET" and wanted != f"{root}/" else ""
+    return RedirectResponse(f"{root}/login{f'?{query}' if query else ''}", 303)
+
+
+def _shown(status: int, title: str) -> Handler:
+    def handle(request: Request, error: Exception) -> Response:
+        response = problem_page(request, status, title, f"{error}.")
+        if isinstance(error, Unavailable):
+            response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
+
+    return handle
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = "Not found" if error.status_code == 404 else "This request cannot be answered"
+    response = problem_page(request, error.status_code, title, f"{error.detail}.")
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,268 @@
+"""The dashboard's pages. Each first asks whose session it is; reading is all that a page can do."""
+
+import hashlib
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from dpledger import __version__
+from dpledger.auth.errors import AuthError, Unauthenticated
+from dpledger.auth.gatekeeper import Caller
+from dpledger.auth.scopes import Scope
+from dpledger.dashboard.assets import ASSETS, asset_response
+from dpledger.dashboard.guarding import COOKIE, check_same_origin
+from dpledger.dashboard.pages import Pages
+from dpledger.dashboard.services import Services
+from dpledger.dashboard.verifying import Verifier
+from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
+from dpledger.ledger.entries import EntryKind
+from dpledger.storage.overview import Place, look
+
+__all__ = ["ROUTES", "login_page", "problem_page"]
+
+_LONGEST_FORM_BYTES = 4096
+_LONGEST_TEXT = 200
+_HOUR_US = 3_600_000_000
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services()
+    return services
+
+
+def _verifier(request: Request) -> Verifier:
+    verifier: Verifier = request.app.state.verifier
+    return verifier
+
+
+def _render(request: Request, template: str, caller: Caller | None, **values: Any) -> str:
+    pages: Pages = request.app.state.pages
+    root = request.scope["root_path"]
+    origin = f"{_scheme(request)}://{request.url.netloc}"
+    return pages.render(template, root=root, origin=origin, caller=caller, version=__version__, **values)
+
+
+def _scheme(request: Request) -> str:
+    """How the browser came here; a proxy in front says so, and a caller who lies deceives only himself."""
+    return "https" if request.headers.get("x-forwarded-proto") == "https" else request.url.scheme
+
+
+def _caller(request: Request) -> Caller:
+    """Whose session this is; the token behind it is looked at anew."""
+    caller = _services(request).sessions.caller(request.cookies.get(COOKIE))
+    caller.require(Scope.READ)
+    name = request.path_params.get("dataset")
+    if name is not None:
+        caller.require_dataset(name)
+    return caller
+
+
+def _text(request: Request, name: str) -> str | None:
+    """A text of the query; empty is absent."""
+    text = request.query_params.get(name, "").strip()
+    if len(text) > _LONGEST_TEXT or not text.isprintable():
+        raise HTTPException(400, f"{name} must be at most {_LONGEST_TEXT} printable characters")
+    return text or None
+
+
+def _number(request: Request, name: str, absent: int) -> int:
+    """A number of the query."""
+    text = request.query_params.get(name)
+    if text is None:
+        return absent
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise HTTPException(400, f"{name} must be a number")
+    return int(text)
+
+
+def _place(request: Request) -> Place | None:
+    """Where the page before ended."""
+    text = _text(request, "after")
+    if text is None:
+        return None
+    left, tilde, name = text.partition("~")
+    if not (tilde and left.isascii() and left.isdigit() and len(left) < 6):
+        raise HTTPException(400, "after must be the link of an earlier page")
+    return Place(int(left), name)
+
+
+def _tagged(request: Request, tag: str) -> Response | None:
+    """304 where the browser has the page that this tag stands for."""
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    return None
+
+
+def _tag(*parts: object) -> str:
+    return f'"{hashlib.sha256(repr((__version__, *parts)).encode()).hexdigest()[:32]}"'
+
+
+def _page(request: Request, tag: str, template: str, caller: Caller, **values: Any) -> Response:
+    return HTMLResponse(_render(request, template, caller, tag=tag, **values), headers={"ETag": tag})
+
+
+def get_datasets(request: Request) -> Response:
+    """All datasets, the most urgent first."""
+    caller = _caller(request)
+    after, search = _place(request), _text(request, "search")
+    with look(_services(request).storage.database) as reading:
+        page = datasets_page(reading, caller.datasets, after, search)
+    tag = _tag(page, caller.id)
+    shown = {"page": page, "search": search or "", "after": after}
+    return _tagged(request, tag) or _page(request, tag, "datasets.html", caller, **shown)
+
+
+def get_dataset(request: Request) -> Response:
+    """One dataset."""
+    caller, name = _caller(request), request.path_params["dataset"]
+    kind = _text(request, "kind")
+    if kind is not None and kind not in {each.value for each in EntryKind}:
+        raise HTTPException(400, "kind must be a kind of entry")
+    query = EntryQuery(
+        kind, _text(request, "run"), _text(request, "partition"), _number(request, "before", 0)
+    )
+    after = _number(request, "partitions", -1)
+    services, verdict = _services(request), _verifier(request).last(name)
+    now_us = services.clock.now_us()
+    with look(services.storage.database) as reading:
+        tag = _tag(reading.position(name), verdict, caller.id, str(request.url.query), now_us // _HOUR_US)
+        unchanged = _tagged(request, tag)
+        if unchanged is not None:
+            return unchanged
+        page = dataset_page(reading, name, query, after, now_us)
+    shown = {"page": page, "query": query, "more": _more(query), "verdict": verdict}
+    limits = {"kinds": [each.value for each in EntryKind], "most_spenders": MOST_SPENDERS}
+    return _page(request, tag, "dataset.html", caller, **shown, **limits)
+
+
+def _more(query: EntryQuery) -> str:
+    """The filters as they stand in the link to the next page."""
+    named = {"kind": query.kind, "run": query.run, "partition": query.partition}
+    return urlencode({name: value for name, value in named.items() if value})
+
+
+def get_run(request: Request) -> Response:
+    """One run of a dataset."""
+    caller, name = _caller(request), request.path_params["dataset"]
+    run, before = _text(request, "name") or "", _number(request, "before", 0)
+    with look(_services(request).storage.database) as reading:
+        tag = _tag(reading.position(name), caller.id, str(request.url.query))
+        unchanged = _tagged(request, tag)
+        if unchanged is not None:
+            return unchanged
+        page = run_page(reading, name, run, before)
+    return _page(request, tag, "run.html", caller, page=page)
+
+
+def get_entry(request: Request) -> Response:
+    """One entry with everything that it records."""
+    caller, name = _caller(request), request.path_params["dataset"]
+    services, sequence = _services(request), request.path_params["sequence"]
+    entry = services.reader.entry(name, sequence)
+    with look(services.storage.database) as reading:
+        is_last = reading.position(name).sequence == sequence
+    return HTMLResponse(_render(request, "entry.html", caller, dataset=name, entry=entry, is_last=is_last))
+
+
+def post_verification(request: Request) -> Response:
+    """Begin to verify a ledger; the page shows how it goes."""
+    check_same_origin(request)
+    _caller(request)
+    services, name = _services(request), request.path_params["dataset"]
+    services.storage.dataset(name)
+    _verifier(request).start(name, services.reader, services.clock)
+    return RedirectResponse(f"{request.scope['root_path']}/datasets/{name}#chain", 303)
+
+
+def login_page(request: Request, problem: str | None = None) -> Response:
+    """The form that asks for a token."""
+    status = 200 if problem is None else 401
+    wanted = _own_path(request, request.query_params.get("next", ""))
+    return HTMLResponse(_render(request, "login.html", None, problem=problem, wanted=wanted), status)
+
+
+def _own_path(request: Request, path: str) -> str:
+    """A path of the dashboard to go on to; its first page for anything else."""
+    root = f"{request.scope['root_path']}/"
+    return path if path.startswith(root) and path.isprintable() and "\\" not in path else root
+
+
+async def post_login(request: Request) -> Response:
+    """Take a token, once, and give a session for it."""
+    check_same_origin(request)
+    form = await _form(request)
+    return await run_in_threadpool(_log_in, request, form.get("token", "").strip(), form.get("next", ""))
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LONGEST_FORM_BYTES:
+            raise HTTPException(413, "the form is too large")
+    return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+
+
+def _log_in(request: Request, token: str, wanted: str) -> Response:
+    services = _services(request)
+    try:
+        caller = services.gatekeeper.caller_now(f"Bearer {token}")
+        caller.require(Scope.READ)
+    except Unauthenticated:
+        return login_page(request, "This is not a valid token. It may have been revoked or have expired.")
+    except AuthError as error:
+        return login_page(request, f"{error}.")
+    session = services.sessions.open(caller.id)
+    response = RedirectResponse(_own_path(request, wanted), 303)
+    response.set_cookie(COOKIE, session.value, max_age=session.seconds, **_cookie(request))
+    return response
+
+
+def _cookie(request: Request) -> dict[str, Any]:
+    return {
+        "path": request.scope["root_path"],
+        "httponly": True,
+        "samesite": "strict",
+        "secure": _scheme(request) == "https",
+    }
+
+
+def post_logout(request: Request) -> Response:
+    """Forget the session."""
+    check_same_origin(request)
+    response = RedirectResponse(f"{request.scope['root_path']}/login", 303)
+    response.delete_cookie(COOKIE, **_cookie(request))
+    return response
+
+
+def get_asset(request: Request) -> Response:
+    """A file that pages load."""
+    asset = ASSETS.get(request.path_params["file"])
+    if asset is None:
+        raise HTTPException(404, "there is no such file")
+    return asset_response(request, asset)
+
+
+def problem_page(request: Request, status: int, title: str, detail: str) -> Response:
+    """What went wrong, on a page."""
+    return HTMLResponse(
+        _render(request, "problem.html", None, status=status, title=title, detail=detail), status
+    )
+
+
+ROUTES = [
+    Route("/", get_datasets),
+    Route("/login", login_page),
+    Route("/login", post_login, methods=["POST"]),
+    Route("/logout", post_logout, methods=["POST"]),
+    Route("/datasets/{dataset}", get_dataset),
+    Route("/datasets/{dataset}/run", get_run),
+    Route("/datasets/{dataset}/entries/{sequence:int}", get_entry),
+    Route("/datasets/{dataset}/verification", post_verification, methods=["POST"]),
+    Route("/static/{file}", get_asset),
+]

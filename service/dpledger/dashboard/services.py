@@ -1,0 +1,21 @@
+"""What the dashboard needs of the running service."""
+
+from typing import Protocol
+
+from dpledger.auth.gatekeeper import Gatekeeper
+from dpledger.auth.sessions import SessionKeeper
+from dpledger.ledger.clock import Clock
+from dpledger.ledger.reading import LedgerReader
+from dpledger.storage.repository import SqlStorage
+
+__all__ = ["Services"]
+
+
+class Services(Protocol):
+    """The parts of the service that pages are made from; nothing here changes a ledger."""
+
+    storage: SqlStorage
+    reader: LedgerReader
+    gatekeeper: Gatekeeper
+    sessions: SessionKeeper
+    clock: Clock

@@ -1,0 +1,377 @@
+"""What each page shows, from one look at the database."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from dpledger.dashboard import figures, wording
+from dpledger.dashboard.figures import CurvePoint, NoisePoint, Point, Projection, StepPoint
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import EntryKind
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, RunRow, StoredEntry
+from dpledger.ledger.state import Book, Partition
+from dpledger.storage.overview import POINTS, WINDOW, Glance, Look, Place
+
+__all__ = [
+    "MOST_SPENDERS",
+    "DatasetPage",
+    "DatasetsPage",
+    "EntriesPage",
+    "EntryQuery",
+    "RunPage",
+    "dataset_page",
+    "datasets_page",
+    "run_page",
+]
+
+ROWS = 25
+"""How many datasets, and how many entries, a page shows."""
+MOST_SPENDERS = 12
+"""How many runs, and how many purposes, are shown."""
+_FEW = 20
+_LATEST = 8
+_MOST_COUNTED = 1000
+LOW_BASIS_POINTS = 1000
+"""Below a tenth a budget is called low."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a budget, as a bar and in words."""
+
+    fraction: float
+    reserved: float
+    percent: str
+    amount: str
+    limit: str
+
+    @property
+    def level(self) -> str:
+        """``out``, ``low`` or ``fine``."""
+        if self.fraction <= 0.0:
+            return "out"
+        return "low" if self.fraction < LOW_BASIS_POINTS / 10_000 else "fine"
+
+
+@dataclass(frozen=True)
+class DatasetItem:
+    """One row of the list of datasets."""
+
+    name: str
+    description: str
+    left: Left
+    accounting: str
+    open_reservations: int
+    partitions: int
+    entries: int
+    changed_at_us: int
+
+
+@dataclass(frozen=True)
+class DatasetsPage:
+    """The list of datasets by urgency."""
+
+    items: list[DatasetItem]
+    next: str | None
+    exhausted: int
+    low: int
+    most_counted: int = _MOST_COUNTED
+
+
+@dataclass(frozen=True)
+class Spender:
+    """A run or a purpose with its share of the budget."""
+
+    name: str
+    entries: int
+    share: float
+    first_at_us: int
+    last_at_us: int
+
+
+@dataclass(frozen=True)
+class EntryItem:
+    """One row of the list of entries."""
+
+    sequence: int
+    kind: str
+    at_us: int
+    actor: str
+    run: str | None
+    partition: str | None
+    what: str
+    purpose: str
+    cost: float | None
+    fraction: float | None
+
+
+@dataclass(frozen=True)
+class EntryQuery:
+    """Which entries are wanted; ``before`` is the sequence number to start below."""
+
+    kind: str | None = None
+    run: str | None = None
+    partition: str | None = None
+    before: int = 0
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything but the place in the list was asked for."""
+        return bool(self.kind or self.run or self.partition)
+
+    @property
+    def down_to(self) -> int:
+        """How far back to look: where no index holds the answer, a bounded part of the ledger."""
+        named = [self.run, self.partition, self.kind]
+        indexed = len([each for each in named if each]) < 2 and self.kind != EntryKind.AUTHORIZED.value
+        return 0 if indexed else max(0, self.before - 1 - WINDOW)
+
+
+@dataclass(frozen=True)
+class EntriesPage:
+    """Entries, the latest first; ``next`` is where to go on, ``looked_to`` how far this page looked."""
+
+    items: list[EntryItem]
+    next: int | None
+    looked_to: int
+
+
+@dataclass(frozen=True)
+class PartitionItem:
+    """A partition with what it has left."""
+
+    name: str
+    fraction: float
+    has_own_budget: bool
+
+
+@dataclass(frozen=True)
+class PartitionsPart:
+    """Partitions together: how many, by what key, the one with least left, and a few of them."""
+
+    count: int
+    key: str
+    worst: PartitionItem | None
+    items: list[PartitionItem]
+    next: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetPage:
+    """Everything on the page of one dataset."""
+
+    row: DatasetRow
+    left: Left
+    rule: str
+    points: list[Point]
+    projection: Projection
+    budget_changes: list[StoredEntry]
+    curve: list[CurvePoint]
+    coordinate: str
+    runs: list[Spender]
+    purposes: list[Spender]
+    refusals: list[Refusal]
+    reservations: list[Reservation]
+    partitions: PartitionsPart
+    entries: EntriesPage
+
+    @property
+    def book(self) -> Book:
+        """The ledger as it stands."""
+        return self.row.book
+
+
+@dataclass(frozen=True, eq=False)
+class RunPage:
+    """Everything on the page of one run."""
+
+    row: DatasetRow
+    run: Spender
+    left: Left
+    coordinate: str
+    steps: list[StepPoint]
+    noise: list[NoisePoint]
+    is_complete: bool
+    entries: EntriesPage
+
+
+def datasets_page(
+    look: Look, names: Collection[str] | None, after: Place | None, search: str | None
+) -> DatasetsPage:
+    """Datasets that a token reaches, the most urgent first; ``names`` is None where it reaches all."""
+    if names is None:
+        found = look.urgent(after, ROWS + 1, search)
+        low, exhausted = [look.count_below(below, _MOST_COUNTED) for below in (LOW_BASIS_POINTS, 1)]
+    else:
+        found = look.urgent_among(names, after, ROWS + 1, search)
+        places = [each.place.left_basis_points for each in look.urgent_among(names, None, len(names))]
+        low, exhausted = [sum(left < below for left in places) for below in (LOW_BASIS_POINTS, 1)]
+    shown = found[:ROWS]
+    following = _cursor(shown[-1].place) if len(found) > ROWS else None
+    return DatasetsPage([_dataset_item(each) for each in shown], following, exhausted, low - exhausted)
+
+
+def _cursor(place: Place) -> str:
+    return f"{place.left_basis_points}~{place.name}"
+
+
+def _dataset_item(glance: Glance) -> DatasetItem:
+    budget = glance.budget
+    return DatasetItem(
+        glance.place.name,
+        glance.description,
+        _left(budget, glance.place.left_basis_points / 10_000),
+        budget.accounting.value,
+        glance.open_reservations,
+        glance.partitions,
+        glance.sequence,
+        glance.changed_at_us,
+    )
+
+
+def _left(budget: Budget, fraction: float, reserved: float = 0.0) -> Left:
+    return Left(
+        fraction,
+        min(reserved, 1.0 - fraction),
+        wording.left_percent(fraction),
+        wording.remaining_text(budget, fraction),
+        wording.limit_text(budget),
+    )
+
+
+def dataset_page(look: Look, name: str, query: EntryQuery, partitions_after: int, now_us: int) -> DatasetPage:
+    """One dataset."""
+    row = look.dataset(name)
+    book, budget = row.book, row.book.budget
+    committed = book.committed_for(None)
+    at, fraction = figures.binding(budget, committed), budget.fraction_left(committed)
+    last = Point(row.changed_at_us, book.sequence, fraction)
+    points = figures.burn_down(look.levels(book.dataset_id), row.opened_at_us, last, now_us)
+    changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
+    spenders = (book.dataset_id, MOST_SPENDERS, budget.size)
+    return DatasetPage(
+        row=row,
+        left=_left(budget, fraction, figures.share(budget, book.whole.reserved, at)),
+        rule=wording.rule_text(budget),
+        points=points,
+        projection=figures.projection(points, now_us),
+        budget_changes=look.entries(book.dataset_id, changed),
+        curve=figures.curve(budget, committed),
+        coordinate=_coordinate(budget, at),
+        runs=_spenders(budget, look.largest_runs(*spenders), at),
+        purposes=_spenders(budget, look.largest_purposes(*spenders), at),
+        refusals=look.refusals(book.dataset_id, _LATEST),
+        reservations=look.reservations(book.dataset_id, 0, _LATEST, budget.size),
+        partitions=_partitions(look, book, at, partitions_after),
+        entries=_entries(look, book, query, at),
+    )
+
+
+def _coordinate(budget: Budget, at: int) -> str:
+    """Where shares of the budget are taken: the order that binds, or the one number there is."""
+    return f"order α = {wording.number(float(budget.orders[at]))}" if budget.orders.size else ""
+
+
+def _spenders(budget: Budget, rows: Sequence[RunRow], at: int) -> list[Spender]:
+    found = [_spender(budget, row, at) for row in rows]
+    return sorted(found, key=lambda each: (-each.share, each.name))
+
+
+def _spender(budget: Budget, row: RunRow, at: int) -> Spender:
+    return Spender(
+        row.name, row.entries, figures.share(budget, row.amounts, at), row.first_at_us, row.last_at_us
+    )
+
+
+def _partitions(look: Look, book: Book, at: int, after: int) -> PartitionsPart:
+    if not book.partitions:
+        return PartitionsPart(0, book.partition_key, None, [], None)
+    size = book.budget.size
+    found = look.partitions(book.dataset_id, after, _FEW + 1, size)
+    shown = found[:_FEW]
+    holder = look.partition(book.dataset_id, int(book.crowd.holder[at]), size)
+    return PartitionsPart(
+        book.partitions,
+        book.partition_key,
+        None if holder is None else _partition(book, holder),
+        [_partition(book, each) for each in shown],
+        shown[-1].number if len(found) > _FEW else None,
+    )
+
+
+def _partition(book: Book, partition: Partition) -> PartitionItem:
+    within = replace(book.budget, limits=partition.limits(book.budget))
+    fraction = within.fraction_left(book.committed_for(partition))
+    return PartitionItem(partition.name, fraction, partition.budget is not None)
+
+
+def _entries(look: Look, book: Book, query: EntryQuery, at: int) -> EntriesPage:
+    bounded = query if query.before else EntryQuery(query.kind, query.run, query.partition, book.sequence + 1)
+    chosen = EntryFilter(
+        after=bounded.before,
+        limit=ROWS + 1,
+        kind=query.kind,
+        run=query.run,
+        partition=query.partition,
+        down_to=bounded.down_to,
+    )
+    found = look.entries(book.dataset_id, chosen)
+    items = [_entry(book.budget, stored, at) for stored in found[:ROWS]]
+    if len(found) > ROWS:
+        return EntriesPage(items, items[-1].sequence, items[-1].sequence)
+    looked_to = bounded.down_to + 1
+    return EntriesPage(items, looked_to if looked_to > 1 else None, looked_to)
+
+
+def _entry(budget: Budget, stored: StoredEntry, at: int) -> EntryItem:
+    entry, charge = stored.entry, stored.charge
+    cost = None if charge is None else figures.share(budget, charge.amounts, at) * (entry.times or 1)
+    return EntryItem(
+        entry.sequence,
+        entry.kind.value,
+        entry.at_us,
+        entry.actor,
+        entry.run,
+        stored.partition_name,
+        _what(stored),
+        "" if charge is None else charge.purpose,
+        cost,
+        stored.fraction,
+    )
+
+
+def _what(stored: StoredEntry) -> str:
+    entry, charge = stored.entry, stored.charge
+    if charge is not None:
+        repeated = f"up to {wording.count(entry.times)} × " if entry.times is not None else ""
+        return repeated + wording.step_text(charge.step)
+    if entry.reservation is not None:
+        return f"{wording.count(entry.used or 0)} used of reservation {entry.reservation}"
+    return _WHAT[entry.kind]
+
+
+_WHAT = {
+    EntryKind.OPENED: "the ledger's first entry",
+    EntryKind.BUDGET_CHANGED: "another limit",
+    EntryKind.PARTITIONS_OPENED: "disjoint parts with ledgers of their own",
+}
+
+
+def run_page(look: Look, name: str, run: str, before: int) -> RunPage:
+    """One run of a dataset."""
+    row = look.dataset(name)
+    book, budget = row.book, row.book.budget
+    committed = book.committed_for(None)
+    at = figures.binding(budget, committed)
+    number, spent = look.run(book.dataset_id, run, budget.size)
+    steps = look.steps(book.dataset_id, number, spent.entries)
+    return RunPage(
+        row=row,
+        run=_spender(budget, spent, at),
+        left=_left(budget, budget.fraction_left(committed)),
+        coordinate=_coordinate(budget, at),
+        steps=figures.step_points(steps, budget, at),
+        noise=figures.noise_points(steps),
+        is_complete=spent.entries <= POINTS,
+        entries=_entries(look, book, EntryQuery(run=run, before=before), at),
+    )

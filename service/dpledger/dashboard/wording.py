@@ -1,0 +1,140 @@
+"""Numbers, times and steps in words. What is left is rounded down and what is spent is rounded up."""
+
+import datetime as dt
+import json
+import math
+from typing import Any
+
+from dpledger.accounting.steps import Release, Step
+from dpledger.ledger.budget import Accounting, Budget
+
+__all__ = [
+    "count",
+    "instant_iso",
+    "instant_text",
+    "left_percent",
+    "limit_text",
+    "minute_text",
+    "number",
+    "pretty",
+    "relative_noise",
+    "remaining_text",
+    "rule_text",
+    "share_percent",
+    "step_text",
+]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
+_RULES = {
+    Accounting.ZCDP: "zCDP: the sum of ρ stays within its limit",
+    Accounting.GDP: "Gaussian DP: the sum of μ² stays within its limit",
+    Accounting.RDP: "Rényi DP: some order of the grid stays within its share of the budget",
+    Accounting.RDP_ORDER: "Rényi DP at one order, fixed in advance",
+    Accounting.RDP_CURVE: "Rényi DP: every order stays within the given curve",
+}
+
+
+def number(value: float | None) -> str:
+    """Four digits that matter; enough to compare, short enough to read."""
+    if value is None:
+        return "none"
+    return f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def count(value: int) -> str:
+    """A whole number in groups of three."""
+    return f"{value:,}".replace(",", " ")
+
+
+def left_percent(fraction: float) -> str:
+    """A part that is left, in per cent, rounded down."""
+    if 0.0 < fraction < 0.001:
+        return "< 0.1 %"
+    return f"{math.floor(fraction * 1000) / 10:.1f} %"
+
+
+def share_percent(fraction: float) -> str:
+    """A part that is spent, in per cent, rounded up to three digits that matter."""
+    if fraction <= 0.0:
+        return "0 %"
+    if not math.isfinite(fraction):
+        return "over 100 %"
+    percent = 100.0 * fraction
+    digits = max(0, 2 - math.floor(math.log10(percent)))
+    rounded = math.ceil(percent * 10**digits * (1.0 - 1e-12)) / 10**digits
+    return f"{rounded:.{digits}f} %"
+
+
+def instant_text(at_us: int) -> str:
+    """A time to the second, in UTC."""
+    return (_EPOCH + dt.timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def minute_text(at_us: int) -> str:
+    """A time to the minute, in UTC."""
+    return instant_text(at_us)[:-3]
+
+
+def instant_iso(at_us: int) -> str:
+    """A time as machines read it."""
+    return (_EPOCH + dt.timedelta(microseconds=at_us)).isoformat(timespec="milliseconds")
+
+
+def rule_text(budget: Budget) -> str:
+    """The rule that decides."""
+    return _RULES[budget.accounting]
+
+
+def limit_text(budget: Budget) -> str:
+    """The limit in its own terms."""
+    amount = _amount_text(budget.target)
+    if not amount:
+        return f"a curve over {budget.orders.size} orders"
+    return f"{amount} at δ = {number(budget.target['delta'])}" if "delta" in budget.target else amount
+
+
+def remaining_text(budget: Budget, fraction: float) -> str:
+    """What is left in the limit's own terms, or nothing where they are a curve."""
+    return _amount_text(budget.remaining_at(fraction))
+
+
+def _amount_text(amounts: dict[str, Any]) -> str:
+    """The first of ε, ρ and μ that there is."""
+    found = [f"{symbol} = {number(amounts[name])}" for name, symbol in _SYMBOLS.items() if name in amounts]
+    return found[0] if found else ""
+
+
+def relative_noise(release: Release) -> float | None:
+    """The noise's standard deviation or scale over the sensitivity; None where there is no such number."""
+    mechanism: Any = release.mechanism
+    for name in ("noise_std", "scale", "query_scale"):
+        noise = getattr(mechanism, name, None)
+        if noise is not None:
+            sensitivity = getattr(mechanism, "sensitivity", 1.0)
+            return float(noise) / float(sensitivity) if sensitivity else None
+    return None
+
+
+def step_text(step: Step) -> str:
+    """A step in one line: its releases, and the sample they look at."""
+    releases = ", ".join(_release_text(release) for release in step.releases[:3])
+    more = len(step.releases) - 3
+    sample = step.sample
+    drawn = sample.scheme.value if sample.rate is None else f"{sample.scheme.value} q = {number(sample.rate)}"
+    return f"{releases}{f' and {more} more' if more > 0 else ''} · {drawn}"
+
+
+def _release_text(release: Release) -> str:
+    noise = relative_noise(release)
+    repeated = f"{release.count} × " if release.count > 1 else ""
+    letter = "σ" if hasattr(release.mechanism, "noise_std") else "b"
+    return f"{repeated}{release.mechanism.kind}{'' if noise is None else f' {letter}/Δ = {number(noise)}'}"
+
+
+def pretty(fields: dict[str, Any]) -> str:
+    """JSON with one field a line."""
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}"

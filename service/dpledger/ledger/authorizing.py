@@ -1,0 +1,172 @@
+"""Single authorizations, decided in groups: one transaction for all that arrived together."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dpledger.accounting.errors import AccountingError, InvalidInput
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Authorize
+from dpledger.ledger.decide import Refused
+from dpledger.ledger.entries import Charge, Entry, EntryKind
+from dpledger.ledger.errors import KeyReused, LedgerError, NotFound, TokenEnded
+from dpledger.ledger.ports import Intent, StoredAnswer, StoredEntry, Transaction
+from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.sitting import Sitting, Taken
+from dpledger.ledger.state import Book
+from dpledger.ledger.teller import Teller, as_answer
+
+__all__ = ["Yes", "authorize_group", "charged", "spend_in", "stored_yes", "yes_body"]
+
+
+class Yes(NamedTuple):
+    """A granted spend, kept until its transaction has committed and it may be told."""
+
+    dataset: str
+    entry: Entry
+    charge: Charge
+    budget: Budget
+    fraction: float
+    partition: str | None
+    replayed: bool = False
+
+
+Failure = LedgerError | AccountingError
+Decided = Yes | Answer | Failure
+
+
+def authorize_group(teller: Teller, name: str, group: Sequence[Authorization]) -> list[Reply]:
+    """Decide a group of requests for one dataset one after another; answer after the commit."""
+    charges = [request.charge or charged(teller, request.spend) for request in group]
+    decided = teller.run(lambda transaction: _decide(teller, transaction, name, group, charges))
+    return [_told(teller, each) for each in decided]
+
+
+def charged(teller: Teller, spend: Spend) -> Charge | Failure:
+    """The charge for a spend, or why there is none."""
+    try:
+        return teller.charger.charge(spend)
+    except (LedgerError, AccountingError) as error:
+        return error
+
+
+def spend_in(
+    transaction: Transaction,
+    sitting: Sitting,
+    spend: Spend,
+    charge: Charge,
+    actor: str,
+    intent: Intent | None,
+) -> Taken | Refused:
+    """Decide one spend in an open sitting."""
+    if spend.seen_sample is not None:
+        _check_sample(transaction, sitting.book, spend)
+    command = Authorize(charge, spend.run, sitting.partition(spend.partition), spend.seen_sample)
+    return sitting.spend(command, actor, intent)
+
+
+def stored_yes(transaction: Transaction, book: Book, stored: StoredEntry) -> Yes:
+    """A yes that was given before, from its entry."""
+    if stored.charge is None or stored.fraction is None:
+        raise NotFound("charge of entry", str(stored.entry.sequence))
+    budget = transaction.budget_at(book.dataset_id, stored.entry.sequence)
+    return Yes(
+        book.name, stored.entry, stored.charge, budget, stored.fraction, stored.partition_name, replayed=True
+    )
+
+
+def _decide(
+    teller: Teller,
+    transaction: Transaction,
+    name: str,
+    group: Sequence[Authorization],
+    charges: Sequence[Charge | Failure],
+) -> list[Decided]:
+    book = transaction.lock([name])[name]
+    desk = _Counter(teller, transaction, book, group)
+    decided = [desk.serve(request, charge) for request, charge in zip(group, charges, strict=True)]
+    desk.sitting.write()
+    transaction.keep_answers(book.dataset_id, desk.refusals)
+    return decided
+
+
+class _Counter:
+    """Serves one group: what was answered before is looked up once for all of it."""
+
+    def __init__(
+        self, teller: Teller, transaction: Transaction, book: Book, group: Sequence[Authorization]
+    ) -> None:
+        intents = [request.intent for request in group]
+        self._teller = teller
+        self._transaction = transaction
+        self._book = book
+        actors = sorted({intent.actor for intent in intents})
+        self._ended = transaction.revoked(actors, teller.clock.now_us())
+        self._entries = transaction.entry_answers(book.dataset_id, intents)
+        self._answers = transaction.answers(book.dataset_id, intents)
+        self.sitting = teller.sit(transaction, book)
+        self.refusals: list[tuple[Intent, StoredAnswer]] = []
+        self._served: dict[tuple[str, bytes], tuple[bytes, Yes | Answer]] = {}
+
+    def serve(self, request: Authorization, charge: Charge | Failure) -> Decided:
+        """Decide one request; an error concerns it alone."""
+        try:
+            if request.intent.actor in self._ended:
+                raise TokenEnded
+            return self._repeated(request.intent) or self._fresh(request, charge)
+        except (LedgerError, AccountingError) as error:
+            return error
+
+    def _repeated(self, intent: Intent) -> Yes | Answer | None:
+        request, served = self._served.get((intent.actor, intent.key), (intent.request, None))
+        if request != intent.request:
+            raise KeyReused
+        if served is not None:
+            return _again(served)
+        stored = self._entries.get(intent)
+        if stored is None:
+            return as_answer(self._answers.get(intent), intent)
+        if stored.request != intent.request:
+            raise KeyReused
+        return stored_yes(self._transaction, self._book, stored)
+
+    def _fresh(self, request: Authorization, charge: Charge | Failure) -> Yes | Answer:
+        if not isinstance(charge, Charge):
+            raise charge
+        decided = self._decided(request.spend, request.intent, charge)
+        self._served[request.intent.actor, request.intent.key] = (request.intent.request, decided)
+        return decided
+
+    def _decided(self, spend: Spend, intent: Intent, charge: Charge) -> Yes | Answer:
+        outcome = spend_in(self._transaction, self.sitting, spend, charge, intent.actor, intent)
+        if isinstance(outcome, Refused):
+            body = self._teller.desk.refusal(spend.dataset, spend.run, charge, 1, outcome)
+            self.refusals.append((intent, StoredAnswer(intent.request, "refused", body)))
+            return Answer("refused", body)
+        return Yes(spend.dataset, outcome.entry, charge, outcome.budget, outcome.fraction, spend.partition)
+
+
+def _again(served: Yes | Answer) -> Yes | Answer:
+    return served._replace(replayed=True) if isinstance(served, Yes) else replace(served, replayed=True)
+
+
+def _told(teller: Teller, decided: Decided) -> Reply:
+    if not isinstance(decided, Yes):
+        return decided
+    return Answer("granted", yes_body(teller, decided), decided.replayed)
+
+
+def yes_body(teller: Teller, yes: Yes) -> str:
+    """The body of a yes."""
+    return teller.desk.authorization(
+        yes.dataset, yes.entry, yes.charge, yes.budget, yes.fraction, yes.partition
+    )
+
+
+def _check_sample(transaction: Transaction, book: Book, spend: Spend) -> None:
+    """A sample that is looked at again must have been drawn here, from the same partition."""
+    stored = transaction.entry(book.dataset_id, spend.seen_sample or 0)
+    if stored.entry.kind is not EntryKind.AUTHORIZED or stored.partition_name != spend.partition:
+        raise InvalidInput(
+            "sample.id", "the id of a sample drawn by an authorization here", spend.seen_sample
+        )

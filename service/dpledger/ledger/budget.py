@@ -1,0 +1,384 @@
+"""Budgets and the filter each one fixes when a dataset is opened.
+
+Every filter is a rule on one vector of **amounts** with one coordinate per thing that adds up: ρ for
+``zcdp``, μ² for ``gdp``, the Rényi cost at each frozen order for the ``rdp`` family. The last
+coordinate is always the additive δ of approximate mechanisms. Amounts add (rounded up), limits are
+rounded down, and the rule is
+
+- ``any``: some coordinate before the last is within its limit, and so is the last (``rdp``), or
+- ``all``: every coordinate is within its limit (all others; one coordinate for the scalar ones).
+
+Statement: if the rule holds after every adaptively chosen step, all outputs together satisfy the
+budget's (ε, δ), ρ, μ or curve.
+Conditions: the additive δ's share is set aside when the budget is made, because a share that moves
+with the path taken has no proof.
+Sources: ``zcdp`` and single orders: Feldman and Zrnic 2021, Rogers et al. 2016; ``gdp``: Smith and
+Thakurta 2022; ``rdp`` with weights: the statement in :mod:`dpledger.accounting.filters`.
+"""
+
+import enum
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpledger.accounting import filters
+from dpledger.accounting.conversion.zcdp import zcdp_rho_within
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.gaussian_profile import gaussian_mu_within
+from dpledger.accounting.rounding import Direction, widen
+from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.stepcost import cost_of
+from dpledger.accounting.steps import Step
+from dpledger.accounting.validation import (
+    Floats,
+    check_choice,
+    check_count,
+    check_delta,
+    check_non_negative,
+    check_open_unit,
+    check_orders,
+    check_positive,
+    check_vector,
+)
+
+__all__ = ["Accounting", "Budget", "Plan"]
+
+
+class Accounting(enum.Enum):
+    """The filters that are proven for adaptively chosen steps."""
+
+    ZCDP = "zcdp"
+    GDP = "gdp"
+    RDP = "rdp"
+    RDP_ORDER = "rdp-order"
+    RDP_CURVE = "rdp-curve"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step description that the budget is mostly meant for, and how often, if known."""
+
+    step: Step
+    steps: int | None = None
+
+    @classmethod
+    def from_fields(cls, fields: Any, adjacency: Adjacency) -> "Plan":
+        """Read ``{"sample": …, "releases": […], "steps": n}``."""
+        if not isinstance(fields, dict) or set(fields) - {"sample", "releases", "steps"}:
+            raise InvalidInput("budget.plan", "an object with sample, releases and steps", fields)
+        releases = fields.get("releases")
+        if not isinstance(releases, list):
+            raise InvalidInput("budget.plan.releases", "a list of releases", releases)
+        step = Step.from_fields(releases, fields.get("sample"), adjacency.value)
+        steps = fields.get("steps")
+        return cls(step, None if steps is None else check_count("budget.plan.steps", steps))
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """A limit for every coordinate, and the rule that combines them.
+
+    ``target`` is what was asked for (ε and δ, ρ, μ or a curve) and what is shown as the guarantee.
+    """
+
+    accounting: Accounting
+    orders: Floats
+    limits: Floats
+    target: dict[str, Any]
+    weights: Floats | None = None
+
+    @classmethod
+    def from_fields(cls, fields: Any, adjacency: Adjacency) -> "Budget":
+        """Make a budget from its wire form; orders and weights are frozen here."""
+        if not isinstance(fields, dict):
+            raise InvalidInput("budget", "an object with accounting and a limit", fields)
+        rest = dict(fields)
+        kinds = [a.value for a in Accounting]
+        accounting = Accounting(check_choice("budget.accounting", rest.pop("accounting", None), kinds))
+        _refuse_unknown(rest, accounting)
+        return _MAKERS[accounting](rest, adjacency)
+
+    @classmethod
+    def from_document(cls, text: str) -> "Budget":
+        """Read what :attr:`document` wrote, bit for bit."""
+        stored = json.loads(text)
+        weights = stored["weights"]
+        return cls(
+            Accounting(stored["accounting"]),
+            np.array(stored["orders"], dtype=np.float64),
+            np.array(stored["limits"], dtype=np.float64),
+            stored["target"],
+            None if weights is None else np.array(weights, dtype=np.float64),
+        )
+
+    @cached_property
+    def document(self) -> str:
+        """The canonical text kept in the ledger; floats round-trip exactly."""
+        content = {
+            "accounting": self.accounting.value,
+            "orders": self.orders.tolist(),
+            "limits": self.limits.tolist(),
+            "target": self.target,
+            "weights": None if self.weights is None else self.weights.tolist(),
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def size(self) -> int:
+        """How many coordinates an amount has, the additive δ included."""
+        return int(self.limits.size)
+
+    @property
+    def additive_delta(self) -> float:
+        """The share of δ set aside for approximate mechanisms."""
+        return float(self.limits[-1])
+
+    def relimited(self, fields: dict[str, Any], adjacency: Adjacency) -> "Budget":
+        """The budget with another limit but the same rule, orders and weights."""
+        changed = Budget.from_fields({**fields, **self._frozen(fields)}, adjacency)
+        if changed.accounting is not self.accounting:
+            raise InvalidInput("budget.accounting", f"{self.accounting.value}, fixed at opening", fields)
+        if self.accounting is Accounting.RDP:
+            changed = _weighted(changed.target, self.orders, _present(self.weights))
+        if not np.array_equal(changed.orders, self.orders):
+            raise InvalidInput("budget.orders", "those fixed at opening", changed.orders.tolist())
+        return changed
+
+    def _frozen(self, fields: dict[str, Any]) -> dict[str, Any]:
+        absent = self.accounting is Accounting.RDP_ORDER and "order" not in fields
+        return {"order": float(self.orders[0])} if absent else {}
+
+    def amounts(self, cost: Cost) -> Floats:
+        """What a cost adds to each coordinate; refuses what has no bound in this accounting."""
+        if self.accounting is Accounting.ZCDP:
+            main = np.array([_required(cost.rho, "zCDP", "rho")])
+        elif self.accounting is Accounting.GDP:
+            mu = _required(cost.mu, "Gaussian DP", "mu")
+            main = np.array([widen(mu * mu, Direction.UP, ulps=1) if mu else 0.0])
+        else:
+            main = cost.epsilons
+        return np.append(main, cost.delta)
+
+    def admits(self, amounts: Floats) -> bool:
+        """Whether the rule holds with these totals."""
+        return self.holds(amounts, self.limits)
+
+    def holds(self, amounts: Floats, limits: Floats) -> bool:
+        """The rule against other limits of the same shape (a partition's, or what others left)."""
+        within = amounts <= limits
+        if not within[-1]:
+            return False
+        return bool(within[:-1].any() if self.accounting is Accounting.RDP else within.all())
+
+    def fraction_left(self, amounts: Floats) -> float:
+        """The part of the budget that is left, in [0, 1], rounded down; additive δ apart."""
+        usable, limits = self._usable
+        used = amounts.take(usable) / limits
+        if self.accounting is Accounting.RDP:
+            most = float(used.min(initial=1.0))
+        else:
+            most = math.inf if self._passes_a_zero_limit(amounts) else float(used.max(initial=0.0))
+        return 1.0 if most == 0.0 else max(0.0, _lowered(1.0 - most))
+
+    @cached_property
+    def _usable(self) -> tuple[NDArray[np.intp], Floats]:
+        """Which coordinates have a positive limit, the additive δ apart, and these limits."""
+        chosen = np.flatnonzero(self.limits[:-1] > 0.0)
+        return chosen, self.limits[chosen]
+
+    def _passes_a_zero_limit(self, amounts: Floats) -> bool:
+        if self._usable[0].size == self.size - 1:
+            return False
+        limits = self.limits[:-1]
+        return bool((amounts[:-1] > limits)[limits <= 0.0].any())
+
+    def remaining(self, amounts: Floats) -> dict[str, Any]:
+        """What is left in the budget's own terms: the fraction, and that fraction of the target."""
+        return self.remaining_at(self.fraction_left(amounts))
+
+    def remaining_at(self, fraction: float) -> dict[str, Any]:
+        """The same for a fraction computed before."""
+        left: dict[str, Any] = {"fraction": fraction}
+        for name in ("epsilon", "rho", "mu"):
+            if name in self.target:
+                share = fraction if name != "mu" else math.sqrt(fraction)
+                left[name] = _scaled_down(self.target[name], share)
+        if "delta" in self.target:
+            left["delta"] = self.target["delta"]
+        return left
+
+
+def _scaled_down(value: float, share: float) -> float:
+    return value if share == 1.0 else max(0.0, _lowered(value * share))
+
+
+def _lowered(value: float) -> float:
+    """``widen(value, Direction.DOWN, ulps=4)`` for a plain float, which every answer shows some of."""
+    return math.nextafter(value - 4.0 * math.ulp(value), -math.inf)
+
+
+def _required(value: float | None, notion: str, accounting: str) -> float:
+    if value is None:
+        raise Unproven(
+            f"this step has no proven {notion} parameter ({accounting}), which the dataset's accounting "
+            "adds up; sampled and mixed work needs a budget with accounting rdp"
+        )
+    return value
+
+
+def _present(weights: Floats | None) -> Floats:
+    if weights is None:
+        raise InvalidInput("weights", "stored with an rdp budget", weights)
+    return weights
+
+
+_FIELDS: dict[Accounting, set[str]] = {
+    Accounting.ZCDP: {"rho", "epsilon", "delta", "additive_delta"},
+    Accounting.GDP: {"mu", "epsilon", "delta", "additive_delta"},
+    Accounting.RDP: {"epsilon", "delta", "additive_delta", "plan"},
+    Accounting.RDP_ORDER: {"epsilon", "delta", "additive_delta", "order", "plan"},
+    Accounting.RDP_CURVE: {"orders", "epsilons", "epsilon", "delta", "additive_delta", "plan"},
+}
+
+
+def _refuse_unknown(fields: dict[str, Any], accounting: Accounting) -> None:
+    unknown = sorted(set(fields) - _FIELDS[accounting])
+    if unknown:
+        known = ", ".join(sorted(_FIELDS[accounting]))
+        raise InvalidInput(
+            f"budget.{unknown[0]}", f"absent: {accounting.value} takes {known}", fields[unknown[0]]
+        )
+
+
+def _additive(fields: dict[str, Any], below: float = 1.0) -> float:
+    share = check_delta("budget.additive_delta", fields.get("additive_delta", 0.0))
+    if not share < below:
+        raise InvalidInput("budget.additive_delta", f"below delta, {below!r}", share)
+    return share
+
+
+def _epsilon_delta(fields: dict[str, Any]) -> tuple[float, float, float]:
+    """ε, the δ left for the filter, and the additive share."""
+    epsilon = check_positive("budget.epsilon", fields.get("epsilon"))
+    delta = check_open_unit("budget.delta", fields.get("delta"))
+    additive = _additive(fields, below=delta)
+    return epsilon, widen(delta - additive, Direction.DOWN, ulps=1) if additive else delta, additive
+
+
+def _target(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    kept = {name: float(fields[name]) for name in names if name in fields}
+    additive = float(fields.get("additive_delta", 0.0))
+    return {**kept, "additive_delta": additive} if additive else kept
+
+
+def _scalar(name: str, accounting: Accounting, solve: Callable[[float, float], float]) -> Any:
+    def make(fields: dict[str, Any], _adjacency: Adjacency) -> Budget:
+        if name in fields:
+            if "epsilon" in fields or "delta" in fields:
+                raise InvalidInput("budget", f"either {name} or epsilon with delta", sorted(fields))
+            value, additive = check_positive(f"budget.{name}", fields[name]), _additive(fields)
+            target = _target(fields, name)
+        else:
+            epsilon, delta, additive = _epsilon_delta(fields)
+            value = solve(epsilon, delta)
+            target = {**_target(fields, "epsilon", "delta"), name: value}
+        main = value if accounting is Accounting.ZCDP else widen(value * value, Direction.DOWN, ulps=1)
+        return Budget(accounting, np.empty(0), np.array([main, additive]), target)
+
+    return make
+
+
+def _weighted(target: dict[str, Any], orders: Floats, weights: Floats) -> Budget:
+    epsilon, delta, additive = _epsilon_delta(target)
+    limits = filters.order_budgets(epsilon, delta, orders, weights)
+    if not (limits > 0.0).any():
+        raise InvalidInput("budget", "large enough for some order of the grid to be usable", target)
+    return Budget(Accounting.RDP, orders, np.append(limits, additive), target, weights)
+
+
+def _make_rdp(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
+    epsilon, delta, _ = _epsilon_delta(fields)
+    planned = _planned_order(fields, adjacency, epsilon, delta, filters.PLANNED_WEIGHT)
+    orders = np.union1d(filters.FILTER_GRID, [planned])
+    weights = filters.default_weights(orders, int(np.searchsorted(orders, planned)))
+    return _weighted(_target(fields, "epsilon", "delta"), orders, weights)
+
+
+def _planned_order(
+    fields: dict[str, Any], adjacency: Adjacency, epsilon: float, delta: float, weight: float
+) -> float:
+    if "plan" not in fields:
+        return filters.best_order_for_gaussian(epsilon, delta, weight)
+    plan = Plan.from_fields(fields["plan"], adjacency)
+    # The additive share was set aside from delta before: no steps are passed, lest it be taken twice.
+    return filters.best_order_for_plan(plan.step, None, epsilon, delta, weight)
+
+
+def _make_rdp_order(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
+    epsilon, delta, additive = _epsilon_delta(fields)
+    if "order" in fields:
+        orders = check_orders([fields["order"]], field="budget.order")
+    else:
+        orders = np.array([_planned_order(fields, adjacency, epsilon, delta, 1.0)])
+    limit = filters.order_budgets(epsilon, delta, orders, np.ones(1))
+    if limit[0] <= 0.0:
+        raise InvalidInput("budget.order", "an order with a positive budget for epsilon and delta", orders[0])
+    target = _target(fields, "epsilon", "delta")
+    return Budget(Accounting.RDP_ORDER, orders, np.append(limit, additive), target)
+
+
+def _make_rdp_curve(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
+    if "orders" in fields or "epsilons" in fields:
+        return _given_curve(fields)
+    if "plan" not in fields:
+        raise InvalidInput("budget", "orders with epsilons, or epsilon and delta with a plan", sorted(fields))
+    epsilon, delta, additive = _epsilon_delta(fields)
+    plan = Plan.from_fields(fields["plan"], adjacency)
+    best = np.array([filters.best_order_for_plan(plan.step, None, epsilon, delta, 1.0)])
+    limit = filters.order_budgets(epsilon, delta, best, np.ones(1))
+    orders = np.union1d(filters.FILTER_GRID, best)
+    each = cost_of(plan.step, orders).epsilons
+    curve = _room_for_repetitions(each, float(limit[0]), int(np.searchsorted(orders, best[0])))
+    target = _target(fields, "epsilon", "delta")
+    return Budget(Accounting.RDP_CURVE, orders, np.append(curve, additive), target)
+
+
+def _room_for_repetitions(each: Floats, limit: float, binding: int) -> Floats:
+    """The curve of as many repetitions as fit, with room for rounding up once a repetition."""
+    if each[binding] <= 0.0:
+        raise InvalidInput("budget.plan", "a step that costs something", each.tolist())
+    times = int(limit / each[binding])
+    slack = 1.0 + (times + 4) * np.finfo(np.float64).eps
+    while times and times * each[binding] * slack > limit:
+        times -= 1
+    if times < 1:
+        raise InvalidInput("budget.plan", "a step that fits at least once", each.tolist())
+    return times * each * slack
+
+
+def _given_curve(fields: dict[str, Any]) -> Budget:
+    if {"epsilon", "delta", "plan"} & set(fields):
+        raise InvalidInput("budget", "orders with epsilons alone", sorted(fields))
+    orders = check_orders(fields.get("orders"), field="budget.orders")
+    epsilons = check_vector("budget.epsilons", fields.get("epsilons"))
+    if epsilons.size != orders.size:
+        raise InvalidInput("budget.epsilons", f"{orders.size} numbers, one an order", epsilons.size)
+    for value in epsilons:
+        check_non_negative("budget.epsilons", value)
+    return Budget(Accounting.RDP_CURVE, orders, np.append(epsilons, _additive(fields)), _target(fields))
+
+
+_MAKERS: dict[Accounting, Callable[[dict[str, Any], Adjacency], Budget]] = {
+    Accounting.ZCDP: _scalar("rho", Accounting.ZCDP, zcdp_rho_within),
+    Accounting.GDP: _scalar("mu", Accounting.GDP, gaussian_mu_within),
+    Accounting.RDP: _make_rdp,
+    Accounting.RDP_ORDER: _make_rdp_order,
+    Accounting.RDP_CURVE: _make_rdp_curve,
+}

@@ -1,0 +1,85 @@
+"""What can be asked of a ledger, with everything a decision needs to know already looked up."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.entries import Charge
+from dpledger.ledger.state import Partition
+
+__all__ = [
+    "Authorize",
+    "ChangeBudget",
+    "Command",
+    "Expire",
+    "OpenPartitions",
+    "Reservation",
+    "Reserve",
+    "Settle",
+]
+
+
+class Authorize(NamedTuple):
+    """One step now. ``sample`` is the sequence number of the entry whose sample is looked at again."""
+
+    charge: Charge
+    run: str
+    partition: Partition | None = None
+    sample: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reserve:
+    """Up to ``times`` repetitions, to be settled before ``expires_at_us``."""
+
+    charge: Charge
+    run: str
+    times: int
+    expires_at_us: int
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reservation:
+    """An open reservation, by the entry that made it."""
+
+    sequence: int
+    charge: Charge
+    run: str
+    times: int
+    expires_at_us: int
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Settle:
+    """``used`` repetitions ran; the caller states that the rest released nothing."""
+
+    reservation: Reservation
+    used: int
+
+
+@dataclass(frozen=True, eq=False)
+class Expire:
+    """Nobody settled in time: all of it is charged."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeBudget:
+    """Another limit, with the reason an administrator gave. Partitions are passed to be looked at again."""
+
+    budget: Budget
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPartitions:
+    """Disjoint parts, each with a ledger of its own."""
+
+    names: tuple[str, ...]
+    budget: Budget | None = None
+
+
+Command = Authorize | Reserve | Settle | Expire | ChangeBudget | OpenPartitions

@@ -1,0 +1,229 @@
+"""The whole rule book, as pure functions: ``decide`` says yes or no, ``apply`` says what a yes changes.
+
+``apply`` is also what replays a ledger from its entries, so a stored total can only be what the
+entries say.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpledger.accounting.rounding import Direction, scale
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.commands import (
+    Authorize,
+    ChangeBudget,
+    Command,
+    Expire,
+    OpenPartitions,
+    Reservation,
+    Reserve,
+    Settle,
+)
+from dpledger.ledger.entries import Entry, EntryKind
+from dpledger.ledger.state import Book, Crowd, Partition, Totals
+
+__all__ = ["Granted", "Refused", "Stamp", "apply", "crowd_of", "decide", "frees_room"]
+
+
+class Stamp(NamedTuple):
+    """When, and by whose token."""
+
+    at_us: int
+    actor: str
+
+
+class Granted(NamedTuple):
+    """The entry to append, the book after it, and the partitions that changed or were opened.
+
+    ``recount``: room may have grown in a partition, so the crowd must be counted afresh
+    (:func:`crowd_of`).
+    """
+
+    entry: Entry
+    book: Book
+    partitions: tuple[Partition, ...] = ()
+    recount: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Refused:
+    """The filter would not hold. Nothing changes."""
+
+    amounts: Floats
+    remaining: dict[str, Any]
+    sequence: int
+    fits: dict[str, Any]
+
+
+def decide(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
+    """Decide one command against the present state; pure and total.
+
+    Only requests to spend can be refused: settlements, expiries and budget changes are records of
+    what happened and are always taken.
+    """
+    if isinstance(command, (Authorize, Reserve)):
+        times = command.times if isinstance(command, Reserve) else 1
+        asked = command.charge.amounts if times == 1 else scale(command.charge.amounts, times, Direction.UP)
+        if not book.fits(asked, command.partition):
+            return _refusal(book, command, asked, times)
+    entry = _entry(book, command, stamp)
+    after, partitions = apply(book, command)
+    linked = after.linked(entry.sequence, entry.hash)
+    return Granted(entry, linked, partitions, recount=frees_room(command) and book.partitions > 0)
+
+
+def frees_room(command: Command) -> bool:
+    """Whether a partition may have more room after this than before."""
+    if isinstance(command, (Settle, Expire)):
+        return command.reservation.partition is not None
+    return isinstance(command, ChangeBudget)
+
+
+def _refusal(book: Book, command: Authorize | Reserve, asked: Floats, times: int) -> Refused:
+    committed = book.committed_for(command.partition)
+    limits = book.budget.limits if command.partition is None else command.partition.limits(book.budget)
+    fits = {
+        "times": _repetitions_that_fit(book, command, times),
+        "cost_fraction": _fraction_that_fits(book, limits - committed, command.charge.amounts),
+    }
+    return Refused(asked, book.budget.remaining(committed), book.sequence, fits)
+
+
+def _repetitions_that_fit(book: Book, command: Authorize | Reserve, times: int) -> int:
+    """The largest number of repetitions below ``times`` that would have been granted."""
+    low, high = 0, times
+    while high - low > 1:
+        middle = (low + high) // 2
+        if book.fits(scale(command.charge.amounts, middle, Direction.UP), command.partition):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _fraction_that_fits(book: Book, room: Floats, amounts: Floats) -> float:
+    """How much of one repetition's cost would still fit, between 0 and 1, rounded down."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        share = np.where(amounts > 0.0, np.nextafter(np.maximum(0.0, room) / amounts, 0.0), room >= 0.0)
+    main = share[:-1].max() if book.budget.accounting.value == "rdp" else share[:-1].min()
+    return float(min(1.0, main, share[-1]))
+
+
+def _entry(book: Book, command: Command, stamp: Stamp) -> Entry:
+    if isinstance(command, Authorize):
+        return _authorized(book, command, stamp)
+    return Entry(
+        sequence=book.sequence + 1,
+        kind=_KINDS[type(command)],
+        at_us=stamp.at_us,
+        actor=stamp.actor,
+        previous=book.head,
+        **_particulars(command),
+    )
+
+
+def _authorized(book: Book, command: Authorize, stamp: Stamp) -> Entry:
+    return Entry(
+        book.sequence + 1,
+        EntryKind.AUTHORIZED,
+        stamp.at_us,
+        stamp.actor,
+        book.head,
+        command.run,
+        _number(command.partition),
+        command.charge.fingerprint,
+        sample=command.sample,
+    )
+
+
+_KINDS: dict[type[Any], EntryKind] = {
+    Reserve: EntryKind.RESERVED,
+    Settle: EntryKind.SETTLED,
+    Expire: EntryKind.EXPIRED,
+    ChangeBudget: EntryKind.BUDGET_CHANGED,
+    OpenPartitions: EntryKind.PARTITIONS_OPENED,
+}
+
+
+def _particulars(command: Reserve | Settle | Expire | ChangeBudget | OpenPartitions) -> dict[str, Any]:
+    if isinstance(command, Reserve):
+        return {
+            "run": command.run,
+            "charge": command.charge.fingerprint,
+            "partition": _number(command.partition),
+            "times": command.times,
+            "expires_at_us": command.expires_at_us,
+        }
+    if isinstance(command, (Settle, Expire)):
+        held = command.reservation
+        used = command.used if isinstance(command, Settle) else held.times
+        return {
+            "reservation": held.sequence,
+            "used": used,
+            "run": held.run,
+            "partition": _number(held.partition),
+        }
+    if isinstance(command, ChangeBudget):
+        detail = {"budget": command.budget.document, "reason": command.reason}
+        return {"detail": _json(detail)}
+    own = None if command.budget is None else command.budget.document
+    return {"detail": _json({"names": command.names, "budget": own})}
+
+
+def _number(partition: Partition | None) -> int | None:
+    return None if partition is None else partition.number
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
+    """The state after a granted command, before its entry is linked."""
+    if isinstance(command, Authorize):
+        amounts, partition = command.charge.amounts, command.partition
+        if partition is None:
+            return book.with_whole(book.whole.charged(amounts)), ()
+        return _moved(book, partition, lambda totals: totals.charged(amounts))
+    if isinstance(command, Reserve):
+        held = scale(command.charge.amounts, command.times, Direction.UP)
+        return _moved(book, command.partition, lambda totals: totals.held(held))
+    if isinstance(command, (Settle, Expire)):
+        return _closed(book, command)
+    if isinstance(command, ChangeBudget):
+        return replace(book, budget=command.budget, crowd=Crowd.empty(command.budget)), ()
+    return _opened(book, command)
+
+
+def _moved(book: Book, partition: Partition | None, move: Any) -> tuple[Book, tuple[Partition, ...]]:
+    if partition is None:
+        return book.with_whole(move(book.whole)), ()
+    moved = replace(partition, totals=move(partition.totals))
+    return replace(book, crowd=book.crowd.including(moved, book.budget)), (moved,)
+
+
+def _closed(book: Book, command: Settle | Expire) -> tuple[Book, tuple[Partition, ...]]:
+    held: Reservation = command.reservation
+    used = command.used if isinstance(command, Settle) else held.times
+    return _moved(book, held.partition, lambda t: t.settled(held.charge.amounts, held.times, used))
+
+
+def _opened(book: Book, command: OpenPartitions) -> tuple[Book, tuple[Partition, ...]]:
+    opened = tuple(
+        Partition(book.partitions + index, name, command.budget, Totals.zero(book.budget.size))
+        for index, name in enumerate(command.names)
+    )
+    crowd = book.crowd.including(opened[0], book.budget)
+    return replace(book, crowd=crowd, partitions=book.partitions + len(opened)), opened
+
+
+def crowd_of(book: Book, partitions: Iterable[Partition]) -> Crowd:
+    """All partitions looked at afresh: needed after a refund or a budget change, where room grows."""
+    crowd = Crowd.empty(book.budget)
+    for partition in partitions:
+        crowd = crowd.including(partition, book.budget)
+    return crowd

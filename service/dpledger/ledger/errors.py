@@ -1,0 +1,93 @@
+"""What the ledger refuses, and why.
+
+LedgerError
+├── NotFound                no such dataset, partition, entry, reservation or token
+├── AlreadyExists           a name that is taken
+├── KeyReused               an idempotency key seen before with another request
+├── KeyInFlight             the first request with that key has not been answered yet
+├── PreconditionFailed      If-Match names another state than the present one
+├── ReservationClosed       settled or expired before
+├── TokenEnded              the token was revoked or expired while the request was on its way
+└── Unavailable             the database cannot be reached or written now
+"""
+
+__all__ = [
+    "AlreadyExists",
+    "KeyInFlight",
+    "KeyReused",
+    "LedgerError",
+    "NotFound",
+    "PreconditionFailed",
+    "ReservationClosed",
+    "TokenEnded",
+    "Unavailable",
+]
+
+
+class LedgerError(Exception):
+    """Base of what the ledger refuses."""
+
+
+class NotFound(LedgerError):
+    """There is no ``kind`` called ``name``."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"there is no {kind} {name!r}")
+
+
+class AlreadyExists(LedgerError):
+    """There is a ``kind`` called ``name`` already."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"there is a {kind} {name!r} already")
+
+
+class KeyReused(LedgerError):
+    """The idempotency key came before with another request."""
+
+    def __init__(self) -> None:
+        super().__init__("this idempotency key was used before with another request")
+
+
+class KeyInFlight(LedgerError):
+    """The first request with this key is still being decided."""
+
+    retry_after_seconds = 1
+
+    def __init__(self) -> None:
+        super().__init__("the first request with this idempotency key is still being decided")
+
+
+class PreconditionFailed(LedgerError):
+    """The state moved on since the caller looked."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        self.expected = expected
+        self.found = found
+        super().__init__(f"If-Match is {expected}, the dataset is at {found}")
+
+
+class ReservationClosed(LedgerError):
+    """A reservation that was settled or has expired cannot be settled."""
+
+    def __init__(self, reservation: str, how: str) -> None:
+        self.reservation = reservation
+        self.how = how
+        super().__init__(f"reservation {reservation} is {how}")
+
+
+class TokenEnded(LedgerError):
+    """The token was good when the request came in, and is not at the moment of deciding."""
+
+    def __init__(self) -> None:
+        super().__init__("the token is revoked or has expired")
+
+
+class Unavailable(LedgerError):
+    """The database is away, full or too busy; nothing was recorded."""
+
+    retry_after_seconds = 2

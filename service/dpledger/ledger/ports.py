@@ -1,0 +1,269 @@
+"""What the ledger needs from storage, in the ledger's own words; ``storage`` implements it.
+
+A :class:`Transaction` is one database transaction. Everything read through it after ``lock`` is
+stable until it ends; it commits when the ``with`` block of :meth:`Storage.begin` ends without an
+exception, and not one moment earlier.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import Charge, Entry
+from dpledger.ledger.state import Book, Partition
+
+__all__ = [
+    "DatasetRow",
+    "EntryFilter",
+    "Intent",
+    "NewDataset",
+    "NewEntry",
+    "Refusal",
+    "RunRow",
+    "Storage",
+    "StoredAnswer",
+    "StoredEntry",
+    "Transaction",
+]
+
+
+class Intent(NamedTuple):
+    """Who asks, under which idempotency key, for what (both hashed to 16 bytes)."""
+
+    actor: str
+    key: bytes
+    request: bytes
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An answer kept under its key: ``outcome`` is ``granted`` or ``refused``, ``body`` is JSON."""
+
+    request: bytes
+    outcome: str
+    body: str
+
+
+@dataclass(frozen=True, eq=False)
+class NewDataset:
+    """A dataset to be opened."""
+
+    name: str
+    description: str
+    adjacency: str
+    unit: str
+    records: int | None
+    partition_key: str
+    budget: Budget
+    at_us: int
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetRow:
+    """A dataset as it is listed and shown: its book and what was said of it when it was opened."""
+
+    book: Book
+    description: str
+    unit: str
+    records: int | None
+    opened_at_us: int
+    changed_at_us: int
+
+
+class NewEntry(NamedTuple):
+    """An entry to append, with what its own transaction keeps beside it.
+
+    ``intent`` is set where the entry itself answers the key (single authorizations); ``fraction`` is
+    the fraction left after it, so that the answer can be given again word for word.
+    """
+
+    entry: Entry
+    intent: Intent | None = None
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A spend that was refused: who asked for what, what was left, and what would have fitted.
+
+    ``sequence`` is the entry after which it was decided; ``fits_fraction`` is the part of one
+    repetition's cost that was still to be had.
+    """
+
+    sequence: int
+    at_us: int
+    actor: str
+    run: str
+    partition: str | None
+    purpose: str
+    times: int
+    fits_times: int
+    fits_fraction: float
+    fraction: float
+
+
+@dataclass(frozen=True, eq=False)
+class StoredEntry:
+    """An entry as read back; ``charge`` is looked up where the entry has one."""
+
+    entry: Entry
+    hash: bytes
+    charge: Charge | None = None
+    partition_name: str | None = None
+    request: bytes | None = None
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RunRow:
+    """What one run has spent (settled and authorized), and when it was active."""
+
+    name: str
+    entries: int
+    amounts: Floats
+    first_at_us: int
+    last_at_us: int
+
+
+@dataclass(frozen=True)
+class EntryFilter:
+    """Which entries to list, newest last; ``after`` is the sequence number to start behind.
+
+    With ``newest_first``, ``down_to`` is one before the oldest that is looked at.
+    """
+
+    after: int = 0
+    limit: int = 100
+    kind: str | None = None
+    run: str | None = None
+    partition: str | None = None
+    newest_first: bool = False
+    down_to: int = 0
+
+
+class Transaction(Protocol):
+    """One database transaction, seen from the ledger."""
+
+    def lock(self, names: Sequence[str]) -> dict[str, Book]:
+        """Lock the datasets' rows in sorted order and read their books; raises NotFound."""
+        ...
+
+    def open_dataset(self, dataset: NewDataset) -> Book:
+        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists."""
+        ...
+
+    def entry_answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredEntry]:
+        """The entries that answered these keys (matched by actor and key; compare ``request``)."""
+        ...
+
+    def answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:
+        """The stored answers for these keys; ``dataset_id`` 0 is for what belongs to no single one."""
+        ...
+
+    def keep_answers(self, dataset_id: int, answers: Sequence[tuple[Intent, StoredAnswer]]) -> None:
+        """Store answers under their keys."""
+        ...
+
+    def note_refusals(self, dataset_id: int, refusals: Sequence[Refusal]) -> None:
+        """Keep what was refused, for whoever looks after the dataset."""
+        ...
+
+    def keep_charge(self, dataset_id: int, charge: Charge) -> None:
+        """Store a charge under its fingerprint unless it is there."""
+        ...
+
+    def charge(self, dataset_id: int, fingerprint: bytes) -> Charge:
+        """Read a charge back."""
+        ...
+
+    def append(self, before: Book, after: Book, entries: Sequence[NewEntry]) -> None:
+        """Append entries and store the book after them (budget, totals, crowd, sequence, head).
+
+        Also keeps the per-run spend: authorized amounts on ``authorized``, used repetitions on
+        ``settled`` and ``expired``.
+        """
+        ...
+
+    def partitions(self, dataset_id: int, names: Sequence[str]) -> dict[str, Partition]:
+        """Partitions by name; raises NotFound for a name that is not there."""
+        ...
+
+    def all_partitions(self, dataset_id: int) -> Iterator[Partition]:
+        """Every partition in the order of its number."""
+        ...
+
+    def save_partitions(self, dataset_id: int, partitions: Iterable[Partition]) -> None:
+        """Insert or update partitions; raises AlreadyExists for a name that is taken."""
+        ...
+
+    def budget_at(self, dataset_id: int, sequence: int) -> Budget:
+        """The budget in force at that entry."""
+        ...
+
+    def entry(self, dataset_id: int, sequence: int) -> StoredEntry:
+        """One entry; raises NotFound."""
+        ...
+
+    def reservation(self, dataset_id: int, sequence: int) -> Reservation:
+        """An open reservation; raises NotFound or ReservationClosed."""
+        ...
+
+    def due_reservations(self, dataset_id: int, now_us: int) -> list[Reservation]:
+        """Open reservations whose time is over, oldest first."""
+        ...
+
+    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
+        """Those of the tokens that are revoked, expired or unknown now."""
+        ...
+
+
+class Storage(Protocol):
+    """A database."""
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """A writing transaction: commits at the end of the block, rolls back on an exception.
+
+        Raises Unavailable where the database is away, full or stays busy. The caller retries the
+        block as a whole on :meth:`is_transient`.
+        """
+        ...
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether running the whole transaction again may succeed (serialization, deadlock)."""
+        ...
+
+    def datasets_due(self, now_us: int, limit: int) -> list[str]:
+        """Names of datasets with a reservation whose time is over."""
+        ...
+
+    def dataset(self, name: str) -> DatasetRow:
+        """One dataset as last committed; raises NotFound."""
+        ...
+
+    def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:
+        """Datasets by name, behind ``after``."""
+        ...
+
+    def entries(self, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
+        """Entries as last committed, charges included."""
+        ...
+
+    def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
+        """Open reservations by sequence number."""
+        ...
+
+    def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:
+        """Runs by name."""
+        ...
+
+    def partitions(self, dataset_id: int, after: int, limit: int) -> list[Partition]:
+        """Partitions by number."""
+        ...
+
+    def ready(self) -> dict[str, Any]:
+        """What /readyz reports; raises Unavailable."""
+        ...

@@ -1,0 +1,286 @@
+"""What is shown of a ledger. Nothing here writes or decides.
+
+Spent is rounded up and remaining is rounded down. The running ε of what is spent so far is an
+indication: what is proven while steps are still chosen adaptively is the budget itself.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dpledger.accounting.conversion.renyi import epsilon_at
+from dpledger.accounting.conversion.zcdp import zcdp_epsilon
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.gaussian_profile import gaussian_epsilon
+from dpledger.accounting.rounding import Direction, widen
+from dpledger.accounting.validation import Floats, check_open_unit
+from dpledger.ledger.answers import identifier
+from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import Charge, moment
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.ports import DatasetRow, EntryFilter, RunRow, Storage, StoredEntry
+from dpledger.ledger.replay import BrokenLedger, Replay, differences
+from dpledger.ledger.state import Book, Partition
+
+__all__ = ["LedgerReader"]
+
+_PAGE = 1000
+_ATTEMPTS = 3
+Progress = Callable[[int, int], None]
+
+
+class LedgerReader:
+    """Reads ledgers as last committed."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def dataset(self, name: str) -> dict[str, Any]:
+        """One dataset with its budget and what is left."""
+        return _dataset_fields(self._storage.dataset(name))
+
+    def datasets(self, after: str, limit: int, search: str | None = None) -> list[dict[str, Any]]:
+        """Datasets by name."""
+        return [_dataset_fields(row) for row in self._storage.datasets(after, limit, search)]
+
+    def budget(self, name: str, delta: float | None = None) -> dict[str, Any]:
+        """Limit, spent, reserved and remaining, true at the sequence number given with them."""
+        book = self._storage.dataset(name).book
+        budget, committed = book.budget, book.committed_for(None)
+        at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
+        whole = book.whole
+        return {
+            "dataset": name,
+            "sequence": book.sequence,
+            "accounting": budget.accounting.value,
+            "limit": {**budget.target, **_coordinates(budget, budget.limits)},
+            "spent": {**_coordinates(budget, committed), **_running(budget, committed, at)},
+            "reserved": {**_coordinates(budget, whole.reserved), "open": whole.open_reservations},
+            "remaining": {
+                **budget.remaining(committed),
+                **_coordinates(budget, np.maximum(0.0, np.nextafter(budget.limits - committed, -np.inf))),
+            },
+            "fraction": budget.fraction_left(committed),
+        }
+
+    def entries(self, name: str, chosen: EntryFilter) -> list[dict[str, Any]]:
+        """Entries by sequence number."""
+        book = self._storage.dataset(name).book
+        return [entry_fields(name, stored) for stored in self._storage.entries(book.dataset_id, chosen)]
+
+    def entry(self, name: str, sequence: int) -> dict[str, Any]:
+        """One entry."""
+        found = self.entries(name, EntryFilter(after=sequence - 1, limit=1))
+        if not found or found[0]["sequence"] != sequence:
+            raise NotFound("entry", identifier(name, sequence))
+        return found[0]
+
+    def runs(self, name: str, after: str, limit: int) -> list[dict[str, Any]]:
+        """What each run has spent."""
+        book = self._storage.dataset(name).book
+        rows = self._storage.runs(book.dataset_id, after, limit)
+        return [_run_fields(book.budget, row) for row in rows]
+
+    def reservations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Open reservations."""
+        book = self._storage.dataset(name).book
+        held = self._storage.open_reservations(book.dataset_id, after, limit)
+        return [_reservation_fields(name, each) for each in held]
+
+    def partitions(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Partitions with what each has left, the spend on the whole included."""
+        book = self._storage.dataset(name).book
+        found = self._storage.partitions(book.dataset_id, after, limit)
+        return [
+            {
+                "name": each.name,
+                "number": each.number,
+                "remaining": _within(book.budget, each).remaining(book.committed_for(each)),
+            }
+            for each in found
+        ]
+
+    def verification(self, name: str, progress: Progress | None = None) -> dict[str, Any]:
+        """Replay every entry; report the first broken link, or every total that differs."""
+        replay = Replay(self._storage.dataset(name).book.dataset_id, name)
+        try:
+            book, partitions = self._replayed(name, replay, progress)
+            found = _differences(replay, book, partitions)
+        except BrokenLedger as broken:
+            return _verdict(name, replay.sequence, False, [str(broken)])
+        return _verdict(name, book.sequence, not found, found, replay.head.hex())
+
+    def _replayed(
+        self, name: str, replay: Replay, progress: Progress | None
+    ) -> tuple[Book, dict[int, Partition]]:
+        """Replay up to a moment at which the book and the partitions were read together.
+
+        Partitions are read page by page, and the ledger may move on meanwhile. After some vain
+        attempts the dataset is held still for as long as it takes.
+        """
+        for _ in range(_ATTEMPTS):
+            book = self._storage.dataset(name).book
+            self._catch_up(book, replay, progress)
+            partitions = self._partitions(book)
+            if not partitions or self._storage.dataset(name).book.head == book.head:
+                return book, partitions
+        with self._storage.begin() as transaction:
+            book = transaction.lock([name])[name]
+            self._catch_up(book, replay, progress)
+            return book, self._partitions(book)
+
+    def _catch_up(self, book: Book, replay: Replay, progress: Progress | None) -> None:
+        for stored in self._stream(book.dataset_id, book.sequence, after=replay.sequence):
+            replay.take(stored)
+            if progress is not None:
+                progress(replay.sequence, book.sequence)
+
+    def export(self, name: str) -> Iterator[str]:
+        """Every entry as one line of JSON, oldest first."""
+        book = self._storage.dataset(name).book
+        for stored in self._stream(book.dataset_id, book.sequence):
+            yield json.dumps(entry_fields(name, stored), separators=(",", ":"), allow_nan=False) + "\n"
+
+    def _stream(self, dataset_id: int, until: int, after: int = 0) -> Iterator[StoredEntry]:
+        while after < until:
+            page = self._storage.entries(
+                dataset_id, EntryFilter(after=after, limit=min(_PAGE, until - after))
+            )
+            if not page:
+                raise BrokenLedger(after + 1, "is missing")
+            yield from page
+            after = page[-1].entry.sequence
+
+    def _partitions(self, book: Book) -> dict[int, Partition]:
+        found: dict[int, Partition] = {}
+        last = -1
+        while page := self._storage.partitions(book.dataset_id, last, _PAGE):
+            found |= {each.number: each for each in page}
+            last = page[-1].number
+        return found
+
+
+def _differences(replay: Replay, book: Book, stored: dict[int, Partition]) -> list[str]:
+    odd = sorted(set(stored) ^ set(replay.partitions))
+    pairs = [(stored[number], replay.partitions[number]) for number in sorted(set(stored) - set(odd))]
+    return [f"partition {number} is stored or recorded, but not both" for number in odd] + [
+        f"{found.what} is stored as {found.stored}, the entries say {found.replayed}"
+        for found in differences(book, replay.book, pairs)
+    ]
+
+
+def _verdict(
+    name: str, sequence: int, valid: bool, problems: list[str], head: str | None = None
+) -> dict[str, Any]:
+    return {"dataset": name, "sequence": sequence, "valid": valid, "problems": problems, "head": head}
+
+
+def _within(budget: Budget, partition: Partition) -> Budget:
+    return budget if partition.budget is None else partition.budget
+
+
+def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
+    book = row.book
+    return {
+        "name": book.name,
+        "description": row.description,
+        "adjacency": book.adjacency.value,
+        "unit": row.unit,
+        "records": row.records,
+        "partition_key": book.partition_key,
+        "partitions": book.partitions,
+        "opened_at": moment(row.opened_at_us),
+        "changed_at": moment(row.changed_at_us),
+        "sequence": book.sequence,
+        "budget": {"accounting": book.budget.accounting.value, **book.budget.target},
+        "orders": book.budget.orders.tolist(),
+        "remaining": book.budget.remaining(book.committed_for(None)),
+    }
+
+
+def _coordinates(budget: Budget, amounts: Floats) -> dict[str, Any]:
+    """Amounts in the accounting's own terms."""
+    if budget.accounting is Accounting.ZCDP:
+        main: dict[str, Any] = {"rho": float(amounts[0])}
+    elif budget.accounting is Accounting.GDP:
+        main = {"mu_squared": float(amounts[0])}
+    else:
+        main = {"orders": budget.orders.tolist(), "epsilons": amounts[:-1].tolist()}
+    return {**main, "additive_delta": float(amounts[-1])}
+
+
+def _running(budget: Budget, amounts: Floats, delta: float | None) -> dict[str, Any]:
+    """The ε at δ of what is spent so far, labelled as the indication that it is."""
+    if delta is None or not amounts[-1] < delta:
+        return {}
+    left = widen(delta - float(amounts[-1]), Direction.DOWN, ulps=1) if amounts[-1] else delta
+    if not amounts[:-1].any():
+        epsilon = 0.0
+    elif budget.accounting is Accounting.ZCDP:
+        epsilon = zcdp_epsilon(float(amounts[0]), left)
+    elif budget.accounting is Accounting.GDP:
+        epsilon = gaussian_epsilon(widen(float(np.sqrt(amounts[0])), Direction.UP, ulps=1), left)
+    else:
+        epsilon = epsilon_at(Cost(budget.orders, amounts[:-1].copy()), left)[0]
+    return {"indicative_epsilon": epsilon, "delta": delta}
+
+
+def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:
+    """An entry as it is shown and exported."""
+    entry = stored.entry
+    fields: dict[str, Any] = {
+        "id": identifier(name, entry.sequence),
+        "sequence": entry.sequence,
+        "kind": entry.kind.value,
+        "at": moment(entry.at_us),
+        "actor": entry.actor,
+        "hash": stored.hash.hex(),
+    }
+    optional = {
+        "run": entry.run,
+        "partition": stored.partition_name,
+        "times": entry.times,
+        "used": entry.used,
+        "sample": None if entry.sample is None else identifier(name, entry.sample),
+        "reservation": None if entry.reservation is None else identifier(name, entry.reservation),
+        "expires_at": None if entry.expires_at_us is None else moment(entry.expires_at_us),
+        "detail": None if entry.detail is None else json.loads(entry.detail),
+        "fraction_left": stored.fraction,
+    }
+    fields |= {key: value for key, value in optional.items() if value is not None}
+    return fields if stored.charge is None else {**fields, **_charge_fields(stored.charge)}
+
+
+def _charge_fields(charge: Charge) -> dict[str, Any]:
+    return {
+        "purpose": charge.purpose,
+        "declared": charge.declared,
+        "step": json.loads(charge.step.canonical),
+        "cost": charge.cost_fields,
+    }
+
+
+def _run_fields(budget: Budget, row: RunRow) -> dict[str, Any]:
+    return {
+        "run": row.name,
+        "entries": row.entries,
+        "spent": _coordinates(budget, row.amounts),
+        "fraction": 1.0 - budget.fraction_left(row.amounts),
+        "first_at": moment(row.first_at_us),
+        "last_at": moment(row.last_at_us),
+    }
+
+
+def _reservation_fields(name: str, held: Reservation) -> dict[str, Any]:
+    partition = {} if held.partition is None else {"partition": held.partition.name}
+    return {
+        "id": identifier(name, held.sequence),
+        "run": held.run,
+        "times": held.times,
+        "expires_at": moment(held.expires_at_us),
+        "step": json.loads(held.charge.step.canonical),
+        **partition,
+    }

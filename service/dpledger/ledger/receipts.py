@@ -1,0 +1,90 @@
+"""Receipts: signed statements of one authorization, verifiable offline.
+
+A receipt is a compact JWS (RFC 7515) signed with Ed25519 (RFC 8037). Signing is deterministic, so a
+replayed answer carries the same receipt as the first.
+"""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+__all__ = ["BadReceipt", "Signer", "verify_receipt"]
+
+RECEIPT_TYPE = "dpledger-receipt+jws"
+
+
+class BadReceipt(ValueError):
+    """Not a receipt of this service: malformed, of another key, or altered."""
+
+
+class Signer:
+    """Signs with one key and publishes it together with the ones it replaced."""
+
+    def __init__(self, seed: bytes, retired: tuple[bytes, ...] = ()) -> None:
+        """``seed`` is the 32-byte private key; ``retired`` are raw public keys still to be published."""
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        public = _raw(self._key.public_key())
+        self.key_id = key_id(public)
+        self._public = (public, *retired)
+        header = {"alg": "EdDSA", "kid": self.key_id, "typ": RECEIPT_TYPE}
+        self._header = _encode(json.dumps(header, separators=(",", ":")).encode()) + b"."
+
+    def sign(self, payload: str) -> str:
+        """The compact JWS over ``payload``, a JSON object as text."""
+        message = self._header + _encode(payload.encode())
+        return (message + b"." + _encode(self._key.sign(message))).decode()
+
+    def key_set(self) -> dict[str, Any]:
+        """The public keys as a JSON Web Key Set (RFC 7517)."""
+        return {"keys": [_jwk(public) for public in self._public]}
+
+
+def verify_receipt(receipt: str, key_set: dict[str, Any]) -> dict[str, Any]:
+    """Check a receipt against a published key set and return what it states."""
+    try:
+        header_part, payload_part, signature_part = receipt.encode().split(b".")
+        header = json.loads(_decode(header_part))
+        keys = {key["kid"]: key["x"] for key in key_set["keys"]}
+        public = Ed25519PublicKey.from_public_bytes(_decode(keys[header["kid"]].encode()))
+        if header.get("alg") != "EdDSA" or header.get("typ") != RECEIPT_TYPE:
+            raise BadReceipt("the receipt's header is not that of a dpledger receipt")
+        public.verify(_decode(signature_part), header_part + b"." + payload_part)
+        statement: dict[str, Any] = json.loads(_decode(payload_part))
+    except InvalidSignature:
+        raise BadReceipt("the receipt's signature does not match") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadReceipt(f"not a receipt of a known key: {error}") from None
+    return statement
+
+
+def key_id(public: bytes) -> str:
+    """A short name for a public key: the start of its SHA-256."""
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def _jwk(public: bytes) -> dict[str, str]:
+    return {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "use": "sig",
+        "alg": "EdDSA",
+        "kid": key_id(public),
+        "x": _encode(public).decode(),
+    }
+
+
+def _raw(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def _encode(raw: bytes) -> bytes:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+
+def _decode(text: bytes) -> bytes:
+    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))

@@ -1,0 +1,203 @@
+"""Replaying a ledger from its entries: what it must say, and whether it says so.
+
+A replay uses the same ``apply`` as the decisions did, and the charges as they were stored, so it gives
+the stored totals bit for bit or shows that something was altered.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import (
+    Authorize,
+    ChangeBudget,
+    Command,
+    Expire,
+    OpenPartitions,
+    Reservation,
+    Reserve,
+    Settle,
+)
+from dpledger.ledger.decide import apply, crowd_of, frees_room
+from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.ports import StoredEntry
+from dpledger.ledger.state import Book, Crowd, Partition, Totals
+
+__all__ = ["BrokenLedger", "Replay", "differences"]
+
+
+class BrokenLedger(Exception):
+    """The entries do not form the chain they claim to form."""
+
+    def __init__(self, sequence: int, problem: str) -> None:
+        self.sequence = sequence
+        self.problem = problem
+        super().__init__(f"entry {sequence}: {problem}")
+
+
+class Replay:
+    """A book rebuilt entry by entry."""
+
+    def __init__(self, dataset_id: int, name: str) -> None:
+        self._dataset_id = dataset_id
+        self._name = name
+        self._book: Book | None = None
+        self._reservations: dict[int, Reservation] = {}
+        self.partitions: dict[int, Partition] = {}
+        self.head = GENESIS
+        self.sequence = 0
+
+    @property
+    def book(self) -> Book:
+        """The state after the entries taken so far."""
+        if self._book is None:
+            raise BrokenLedger(0, "there is no opening entry")
+        return replace(self._book, sequence=self.sequence, head=self.head)
+
+    def take(self, stored: StoredEntry) -> None:
+        """Check the next link and apply what the entry records."""
+        entry = stored.entry
+        if entry.sequence != self.sequence + 1:
+            raise BrokenLedger(entry.sequence, f"follows entry {self.sequence}")
+        linked = replace(entry, previous=self.head)
+        if linked.hash != stored.hash:
+            raise BrokenLedger(entry.sequence, "its hash does not match its content and the hash before it")
+        if entry.charge is not None and (stored.charge is None or stored.charge.fingerprint != entry.charge):
+            raise BrokenLedger(entry.sequence, "its charge is not the one it was made with")
+        if (entry.kind is EntryKind.OPENED) != (self._book is None):
+            raise BrokenLedger(entry.sequence, "a ledger is opened once, by its first entry")
+        if entry.kind is EntryKind.OPENED:
+            self._book = _opened(self._dataset_id, self._name, entry)
+        else:
+            self._apply(self._command(entry, stored.charge))
+        self.sequence, self.head = entry.sequence, stored.hash
+        if entry.kind is EntryKind.RESERVED:
+            self._remember(entry, stored.charge)
+
+    def _apply(self, command: Command) -> None:
+        book, changed = apply(self.book, command)
+        for partition in changed:
+            self.partitions[partition.number] = partition
+        if frees_room(command) and self.partitions:
+            book = replace(book, crowd=crowd_of(book, self.partitions.values()))
+        self._book = book
+
+    def _partition(self, entry: Entry) -> Partition | None:
+        if entry.partition is None:
+            return None
+        if entry.partition not in self.partitions:
+            raise BrokenLedger(entry.sequence, f"names partition {entry.partition}, which was never opened")
+        return self.partitions[entry.partition]
+
+    def _command(self, entry: Entry, charge: Charge | None) -> Command:
+        partition = self._partition(entry)
+        if entry.kind is EntryKind.AUTHORIZED:
+            return Authorize(_present(entry, charge), entry.run or "", partition, entry.sample)
+        if entry.kind is EntryKind.RESERVED:
+            held = _present(entry, charge)
+            return Reserve(held, entry.run or "", entry.times or 0, entry.expires_at_us or 0, partition)
+        if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED):
+            return self._closing(entry, partition)
+        detail = json.loads(entry.detail or "{}")
+        if entry.kind is EntryKind.BUDGET_CHANGED:
+            return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
+        own = detail["budget"]
+        return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
+
+    def _closing(self, entry: Entry, partition: Partition | None) -> Settle | Expire:
+        held = self._reservations.pop(entry.reservation or 0, None)
+        if held is None:
+            raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")
+        current = replace(held, partition=partition)
+        return Expire(current) if entry.kind is EntryKind.EXPIRED else Settle(current, entry.used or 0)
+
+    def _remember(self, entry: Entry, charge: Charge | None) -> None:
+        partition = self._partition(entry)
+        self._reservations[entry.sequence] = Reservation(
+            entry.sequence,
+            _present(entry, charge),
+            entry.run or "",
+            entry.times or 0,
+            entry.expires_at_us or 0,
+            partition,
+        )
+
+
+def _present(entry: Entry, charge: Charge | None) -> Charge:
+    if charge is None:
+        raise BrokenLedger(entry.sequence, "its charge is missing")
+    return charge
+
+
+def _opened(dataset_id: int, name: str, entry: Entry) -> Book:
+    detail = json.loads(entry.detail or "{}")
+    budget = Budget.from_document(detail["budget"])
+    return Book(
+        dataset_id=dataset_id,
+        name=name,
+        adjacency=Adjacency(detail["adjacency"]),
+        partition_key=detail["partition_key"],
+        budget=budget,
+        whole=Totals.zero(budget.size),
+        crowd=Crowd.empty(budget),
+        partitions=0,
+        sequence=0,
+        head=GENESIS,
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One stored value that is not what the entries say."""
+
+    what: str
+    stored: Any
+    replayed: Any
+
+
+def differences(
+    stored: Book, replayed: Book, partitions: Iterable[tuple[Partition, Partition]]
+) -> list[Difference]:
+    """Every stored total that differs, in any bit, from the replayed one."""
+    found = [
+        Difference(name, getattr(stored, name), getattr(replayed, name))
+        for name in ("sequence", "head", "partitions", "partition_key", "adjacency")
+        if getattr(stored, name) != getattr(replayed, name)
+    ]
+    if stored.budget.document != replayed.budget.document:
+        found.append(Difference("budget", stored.budget.document, replayed.budget.document))
+    found += _totals_differ("whole", stored.whole, replayed.whole)
+    for name in ("headroom", "least_limit", "first", "second", "holder"):
+        found += _vectors_differ(f"crowd.{name}", getattr(stored.crowd, name), getattr(replayed.crowd, name))
+    for kept, again in partitions:
+        found += _partition_differs(kept, again)
+    return found
+
+
+def _partition_differs(stored: Partition, replayed: Partition) -> list[Difference]:
+    found = _totals_differ(f"partition {stored.name}", stored.totals, replayed.totals)
+    named = (stored.name, _document(stored)), (replayed.name, _document(replayed))
+    return found if named[0] == named[1] else [*found, Difference(f"partition {stored.name}", *named)]
+
+
+def _document(partition: Partition) -> str | None:
+    return None if partition.budget is None else partition.budget.document
+
+
+def _totals_differ(what: str, stored: Totals, replayed: Totals) -> list[Difference]:
+    counts = (stored.open_reservations, replayed.open_reservations)
+    found = [] if counts[0] == counts[1] else [Difference(f"{what}.open_reservations", *counts)]
+    found += _vectors_differ(f"{what}.spent", stored.spent, replayed.spent)
+    return found + _vectors_differ(f"{what}.reserved", stored.reserved, replayed.reserved)
+
+
+def _vectors_differ(what: str, stored: Floats | Any, replayed: Floats | Any) -> list[Difference]:
+    if np.asarray(stored).tobytes() == np.asarray(replayed).tobytes():
+        return []
+    return [Difference(what, np.asarray(stored).tolist(), np.asarray(replayed).tolist())]

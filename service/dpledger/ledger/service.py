@@ -1,0 +1,194 @@
+"""The ledger service: every change of every ledger goes through here, and only here are transactions opened.
+
+Each call locks the datasets it needs in sorted order, reads their state, decides, appends, stores
+the answer under its key, commits, and only then answers.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.validation import check_count, check_positive
+from dpledger.ledger.answers import text
+from dpledger.ledger.authorizing import authorize_group
+from dpledger.ledger.bulk import authorize_all
+from dpledger.ledger.clock import Clock
+from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reserve, Settle
+from dpledger.ledger.decide import Refused
+from dpledger.ledger.entries import Charge, Entry, EntryKind, moment
+from dpledger.ledger.errors import AlreadyExists, PreconditionFailed
+from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Storage, Transaction
+from dpledger.ledger.receipts import Signer
+from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.sitting import Sitting
+from dpledger.ledger.teller import NO_DATASET, Teller
+
+__all__ = ["MAX_PARTITIONS_A_CALL", "MAX_RESERVATION_SECONDS", "MAX_RESERVED_TIMES", "LedgerService"]
+
+MAX_RESERVED_TIMES = 10**7
+MAX_RESERVATION_SECONDS = 30 * 86_400.0
+MAX_PARTITIONS_A_CALL = 10_000
+
+
+class LedgerService:
+    """Opens, authorizes, reserves, settles and changes; reading is elsewhere."""
+
+    def __init__(self, storage: Storage, clock: Clock, signer: Signer) -> None:
+        self._teller = Teller(storage, clock, signer)
+
+    def charge(self, spend: Spend) -> Charge:
+        """What a spend would be charged: it never changes, so it may be computed before the decision."""
+        return self._teller.charger.charge(spend)
+
+    def authorize(self, name: str, group: Sequence[Authorization]) -> list[Reply]:
+        """Decide requests for one dataset that arrived together, in one transaction."""
+        return authorize_group(self._teller, name, group)
+
+    def authorize_all(self, spends: Sequence[Spend], mode: str, intent: Intent) -> Answer:
+        """Decide spends across datasets and partitions under one key."""
+        return authorize_all(self._teller, spends, mode, intent)
+
+    def open_dataset(self, dataset: NewDataset, intent: Intent) -> Answer:
+        """Open a dataset: its first entry fixes the budget's rule, orders and weights."""
+        teller = self._teller
+
+        def work(transaction: Transaction) -> Answer:
+            teller.refuse_ended(transaction, intent)
+            known = teller.known(transaction, NO_DATASET, intent)
+            if known is not None:
+                return known
+            stamped = replace(dataset, at_us=teller.clock.now_us())
+            book = transaction.open_dataset(stamped)
+            entry = Entry(
+                1, EntryKind.OPENED, stamped.at_us, intent.actor, book.head, detail=_opening(dataset)
+            )
+            transaction.append(book, replace(book, sequence=1, head=entry.hash), [NewEntry(entry)])
+            return teller.keep(transaction, NO_DATASET, intent, Answer("granted", _opened(stamped)))
+
+        try:
+            return teller.run(work)
+        except AlreadyExists:
+            # Perhaps by this very request, sent to two replicas at once: then its answer is known now.
+            return teller.run(work)
+
+    def change_budget(
+        self, name: str, fields: dict[str, Any], reason: str, if_match: int, intent: Intent
+    ) -> Answer:
+        """Another limit, as an entry like any other. Below what is spent, it closes the dataset."""
+
+        def work(_transaction: Transaction, sitting: Sitting) -> Answer:
+            if sitting.book.sequence != if_match:
+                raise PreconditionFailed(str(if_match), str(sitting.book.sequence))
+            budget = sitting.book.budget.relimited(fields, sitting.book.adjacency)
+            taken = sitting.record(ChangeBudget(budget, reason), intent.actor)
+            remaining = budget.remaining_at(taken.fraction)
+            body = {"name": name, "sequence": taken.entry.sequence, "remaining": remaining}
+            return Answer("granted", text(body))
+
+        return self._teller.answer_once(name, intent, work)
+
+    def open_partitions(
+        self, name: str, wanted: Sequence[str] | int, budget_fields: dict[str, Any] | None, intent: Intent
+    ) -> Answer:
+        """Open many partitions at once, by name or so many by number; with a budget of their own or not."""
+        _check_partitions(wanted)
+
+        def work(_transaction: Transaction, sitting: Sitting) -> Answer:
+            book = sitting.book
+            names = _numbered(book.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
+            own = None if budget_fields is None else book.budget.relimited(budget_fields, book.adjacency)
+            taken = sitting.record(OpenPartitions(names, own), intent.actor)
+            body = {"dataset": name, "sequence": taken.entry.sequence, "opened": len(names)}
+            return Answer("granted", text({**body, "first": names[0], "last": names[-1]}))
+
+        return self._teller.answer_once(name, intent, work)
+
+    def reserve(self, spend: Spend, times: int, expires_in_seconds: float, intent: Intent) -> Answer:
+        """Hold up to ``times`` repetitions until they are settled; silence charges all of them."""
+        times = check_count("times", times, most=MAX_RESERVED_TIMES)
+        seconds = check_positive("expires_in_seconds", expires_in_seconds)
+        if seconds > MAX_RESERVATION_SECONDS:
+            raise InvalidInput("expires_in_seconds", f"at most {MAX_RESERVATION_SECONDS:.0f}", seconds)
+        if spend.seen_sample is not None:
+            raise InvalidInput("sample.id", "absent: each repetition draws a fresh sample", spend.seen_sample)
+        charge = self.charge(spend)
+        desk = self._teller.desk
+
+        def work(_transaction: Transaction, sitting: Sitting) -> Answer:
+            expires = sitting.stamp(intent.actor).at_us + int(seconds * 1e6)
+            command = Reserve(charge, spend.run, times, expires, sitting.partition(spend.partition))
+            outcome = sitting.spend(command, intent.actor)
+            if isinstance(outcome, Refused):
+                return Answer("refused", desk.refusal(spend.dataset, spend.run, charge, times, outcome))
+            body = desk.reservation(
+                spend.dataset, outcome.entry, charge, outcome.budget, outcome.fraction, spend.partition
+            )
+            return Answer("granted", body)
+
+        return self._teller.answer_once(spend.dataset, intent, work)
+
+    def settle(self, dataset: str, sequence: int, used: int, intent: Intent) -> Answer:
+        """Close a reservation with the number of repetitions that ran; the rest is given back."""
+
+        def work(_transaction: Transaction, sitting: Sitting) -> Answer:
+            held = sitting.reservation(sequence)
+            check_count("used", used, most=held.times, least=0)
+            taken = sitting.record(Settle(held, used), intent.actor)
+            body = self._teller.desk.settlement(dataset, taken.entry, held, taken.budget, taken.fraction)
+            return Answer("granted", body)
+
+        return self._teller.answer_once(dataset, intent, work)
+
+    def expire_due(self, limit: int = 100) -> int:
+        """Charge what nobody settled in time; returns how many datasets had something due."""
+        teller = self._teller
+        due = teller.storage.datasets_due(teller.clock.now_us(), limit)
+        for name in due:
+            teller.run(functools.partial(self._expire_in, name))
+        return len(due)
+
+    def _expire_in(self, name: str, transaction: Transaction) -> None:
+        self._teller.sit(transaction, transaction.lock([name])[name]).write()
+
+
+def _check_partitions(wanted: Sequence[str] | int) -> None:
+    many = wanted if isinstance(wanted, int) else len(wanted)
+    check_count("partitions", many, most=MAX_PARTITIONS_A_CALL)
+    repeated = 0 if isinstance(wanted, int) else many - len(set(wanted))
+    if repeated:
+        raise InvalidInput("partitions", "names that are all different", repeated)
+
+
+def _numbered(first: int, many: int) -> tuple[str, ...]:
+    return tuple(str(first + index) for index in range(many))
+
+
+def _opened(dataset: NewDataset) -> str:
+    budget = dataset.budget
+    return text(
+        {
+            "name": dataset.name,
+            "sequence": 1,
+            "adjacency": dataset.adjacency,
+            "unit": dataset.unit,
+            "partition_key": dataset.partition_key,
+            "budget": {"accounting": budget.accounting.value, **budget.target},
+            "orders": budget.orders.tolist(),
+            "weights": None if budget.weights is None else budget.weights.tolist(),
+            "opened_at": moment(dataset.at_us),
+        }
+    )
+
+
+def _opening(dataset: NewDataset) -> str:
+    return text(
+        {
+            "name": dataset.name,
+            "adjacency": dataset.adjacency,
+            "unit": dataset.unit,
+            "partition_key": dataset.partition_key,
+            "budget": dataset.budget.document,
+        }
+    )

@@ -1,0 +1,151 @@
+"""One dataset's ledger held open inside a transaction: decisions build on each other, then are written."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dpledger.ledger.answers import identifier
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import (
+    Authorize,
+    ChangeBudget,
+    Expire,
+    OpenPartitions,
+    Reservation,
+    Reserve,
+    Settle,
+)
+from dpledger.ledger.decide import Granted, Refused, Stamp, crowd_of, decide
+from dpledger.ledger.entries import Charge, Entry
+from dpledger.ledger.errors import ReservationClosed
+from dpledger.ledger.ports import Intent, NewEntry, Refusal, Transaction
+from dpledger.ledger.state import Book, Crowd, Partition
+
+__all__ = ["SERVICE_ACTOR", "Sitting", "Taken"]
+
+SERVICE_ACTOR = "service"
+"""The actor of entries that the service writes by itself (expiry)."""
+
+
+class Taken(NamedTuple):
+    """An entry of this sitting, the budget in force, and the fraction left after it."""
+
+    entry: Entry
+    budget: Budget
+    fraction: float
+
+
+class Sitting:
+    """Decide several commands one after another against one locked book, then write them together."""
+
+    def __init__(self, transaction: Transaction, book: Book, now_us: int) -> None:
+        self._transaction = transaction
+        self._before = book
+        self._now_us = now_us
+        self._entries: list[NewEntry] = []
+        self._partitions: dict[str, Partition] = {}
+        self._changed: dict[int, Partition] = {}
+        self._charges: dict[bytes, Charge] = {}
+        self._expired: set[int] = set()
+        self._refusals: list[Refusal] = []
+        self.book = book
+        self._expire_what_is_due()
+
+    def stamp(self, actor: str) -> Stamp:
+        """This sitting's time, and who asks."""
+        return Stamp(self._now_us, actor)
+
+    def partition(self, name: str | None) -> Partition | None:
+        """The partition as it stands after what was decided so far in this sitting."""
+        if name is None:
+            return None
+        if name not in self._partitions:
+            self.load_partitions([name])
+        return self._partitions[name]
+
+    def load_partitions(self, names: list[str]) -> None:
+        """Read many partitions at once."""
+        wanted = [name for name in dict.fromkeys(names) if name not in self._partitions]
+        if wanted:
+            self._partitions.update(self._transaction.partitions(self.book.dataset_id, wanted))
+
+    def reservation(self, sequence: int) -> Reservation:
+        """An open reservation with its partition as it stands now; raises NotFound or ReservationClosed."""
+        if sequence in self._expired:
+            raise ReservationClosed(identifier(self.book.name, sequence), "expired")
+        held = self._transaction.reservation(self.book.dataset_id, sequence)
+        return self._as_it_stands(held)
+
+    def spend(
+        self, command: Authorize | Reserve, actor: str, intent: Intent | None = None
+    ) -> Taken | Refused:
+        """Decide a spend; ``intent`` is given where the entry itself is to answer the key."""
+        outcome = decide(self.book, command, self.stamp(actor))
+        if isinstance(outcome, Refused):
+            self._refusals.append(_refusal(command, self.stamp(actor), outcome))
+            return outcome
+        self._charges[command.charge.fingerprint] = command.charge
+        return self._take(outcome, intent)
+
+    def record(self, command: Settle | Expire | ChangeBudget | OpenPartitions, actor: str) -> Taken:
+        """Record what happened or was decided elsewhere; never refused."""
+        outcome = decide(self.book, command, self.stamp(actor))
+        assert isinstance(outcome, Granted), "only spending can be refused"
+        return self._take(outcome, None)
+
+    def write(self) -> None:
+        """Store charges, partitions, entries and the book; the caller's transaction then commits."""
+        transaction, dataset_id = self._transaction, self.book.dataset_id
+        for charge in self._charges.values():
+            transaction.keep_charge(dataset_id, charge)
+        if self._changed:
+            transaction.save_partitions(dataset_id, self._changed.values())
+        if self._entries:
+            transaction.append(self._before, self.book, self._entries)
+        self.write_refusals()
+
+    def write_refusals(self) -> None:
+        """Store what was refused, and nothing else."""
+        if self._refusals:
+            self._transaction.note_refusals(self.book.dataset_id, self._refusals)
+
+    def _take(self, granted: Granted, intent: Intent | None) -> Taken:
+        book = granted.book
+        for partition in granted.partitions:
+            self._partitions[partition.name] = partition
+            self._changed[partition.number] = partition
+        self.book = replace(book, crowd=self._recounted(book)) if granted.recount else book
+        changed = granted.partitions[0] if granted.partitions else None
+        fraction = self.book.budget.fraction_left(self.book.committed_for(changed))
+        self._entries.append(NewEntry(granted.entry, intent, fraction))
+        return Taken(granted.entry, self.book.budget, fraction)
+
+    def _recounted(self, book: Book) -> Crowd:
+        stored = self._transaction.all_partitions(book.dataset_id)
+        return crowd_of(book, (self._changed.get(each.number, each) for each in stored))
+
+    def _expire_what_is_due(self) -> None:
+        if not (self.book.whole.open_reservations or self.book.partitions):
+            return
+        for due in self._transaction.due_reservations(self.book.dataset_id, self._now_us):
+            self.record(Expire(self._as_it_stands(due)), SERVICE_ACTOR)
+            self._expired.add(due.sequence)
+
+    def _as_it_stands(self, held: Reservation) -> Reservation:
+        if held.partition is None:
+            return held
+        return replace(held, partition=self.partition(held.partition.name))
+
+
+def _refusal(command: Authorize | Reserve, stamp: Stamp, refused: Refused) -> Refusal:
+    return Refusal(
+        sequence=refused.sequence,
+        at_us=stamp.at_us,
+        actor=stamp.actor,
+        run=command.run,
+        partition=None if command.partition is None else command.partition.name,
+        purpose=command.charge.purpose,
+        times=command.times if isinstance(command, Reserve) else 1,
+        fits_times=refused.fits["times"],
+        fits_fraction=refused.fits["cost_fraction"],
+        fraction=refused.remaining["fraction"],
+    )

@@ -1,0 +1,1 @@
+"""The database behind the ledger: SQLite by default, PostgreSQL by URL."""

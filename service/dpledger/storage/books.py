@@ -1,0 +1,209 @@
+"""Datasets and their books: locked, opened, moved forward, listed."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Integer, Select, and_, bindparam, func, or_, select, text, update
+
+from dpledger.accounting.sampling import Adjacency
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.entries import GENESIS
+from dpledger.ledger.errors import AlreadyExists, NotFound
+from dpledger.ledger.ports import DatasetRow, NewDataset
+from dpledger.ledger.state import Book
+from dpledger.storage.budgets import budget_from_document, budget_numbered, put_in_force
+from dpledger.storage.cache import Notes
+from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
+from dpledger.storage.failures import Busy
+from dpledger.storage.levels import fraction_left
+from dpledger.storage.lists import listed, rows_listed
+from dpledger.storage.session import Row, Session
+from dpledger.storage.tables import budgets, datasets
+
+__all__ = ["budget_of", "dataset_named", "datasets_page", "lock_books", "move_book", "open_book"]
+
+_BOOK = (
+    datasets.c.id,
+    datasets.c.name,
+    datasets.c.adjacency,
+    datasets.c.partition_key,
+    datasets.c.spent,
+    datasets.c.reserved,
+    datasets.c.open_reservations,
+    datasets.c.crowd,
+    datasets.c.partitions,
+    datasets.c.sequence,
+    datasets.c.head,
+)
+_ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
+_DATASET = select(
+    budgets.c.document,
+    datasets.c.description,
+    datasets.c.unit,
+    datasets.c.records,
+    datasets.c.opened_at_us,
+    datasets.c.changed_at_us,
+    *_BOOK,
+).join(budgets, _ITS_BUDGET)
+_NAMED = _DATASET.where(datasets.c.name == bindparam("name"))
+_BUDGET_OF = select(budgets.c.document).join(datasets, _ITS_BUDGET).where(datasets.c.id == bindparam("id"))
+# Both databases read this; Core has no word for it that the two dialects share.
+_OPEN = text(
+    "INSERT INTO datasets (name, description, adjacency, unit, records, partition_key, opened_at_us,"
+    " changed_at_us, sequence, head, budget, spent, reserved, open_reservations, crowd, partitions,"
+    " left_basis_points)"
+    " VALUES (:name, :description, :adjacency, :unit, :records, :partition_key, :at_us, :at_us, 0, :head,"
+    " 1, :nothing, :nothing, 0, :nothing, 0, 10000) ON CONFLICT (name) DO NOTHING RETURNING id"
+)
+_MOVED = (
+    "sequence",
+    "head",
+    "spent",
+    "reserved",
+    "open_reservations",
+    "partitions",
+    "changed_at_us",
+    "left_basis_points",
+)
+
+
+@functools.cache
+def _move(budget: bool, crowd: bool) -> Any:
+    """Update what every entry changes, and a new budget or a changed crowd where there is one."""
+    names = [*_MOVED, *["budget"] * budget, *["crowd"] * crowd]
+    as_locked = and_(datasets.c.id == bindparam("id"), datasets.c.sequence == bindparam("locked_at"))
+    values = {name: bindparam(f"new_{name}", type_=datasets.c[name].type) for name in names}
+    return update(datasets).where(as_locked).values(values)
+
+
+@functools.cache
+def _lock(size: int) -> Select[Any]:
+    """Lock rows in the order of their names.
+
+    The budget is not joined: after waiting for a lock PostgreSQL reads the locked row anew, but joins
+    it with rows of the snapshot from before it waited.
+    """
+    chosen = select(datasets.c.budget, *_BOOK).where(listed(datasets.c.name, size))
+    return chosen.order_by(datasets.c.name).with_for_update()
+
+
+@functools.cache
+def _page(searching: bool) -> Select[Any]:
+    page = _DATASET.where(datasets.c.name > bindparam("after")).order_by(datasets.c.name)
+    if searching:
+        texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
+        page = page.where(or_(*[each.like(bindparam("pattern"), escape="\\") for each in texts]))
+    return page.limit(bindparam("limit", type_=Integer))
+
+
+def lock_books(session: Session, notes: Notes, names: Sequence[str]) -> dict[str, Book]:
+    """Lock datasets in the order of their names and read their books."""
+    rows = rows_listed(session, _lock, sorted(set(names)))
+    books: dict[str, Book] = {}
+    for number, *row in rows:
+        budget = budget_numbered(session, notes, row[0], number)
+        books[row[1]] = _book(row, budget)
+    for name in names:
+        if name not in books:
+            raise NotFound("dataset", name)
+    return books
+
+
+def open_book(session: Session, notes: Notes, dataset: NewDataset) -> Book:
+    """Insert a dataset with an empty ledger, which locks it."""
+    values = {
+        "name": dataset.name,
+        "description": dataset.description,
+        "adjacency": dataset.adjacency,
+        "unit": dataset.unit,
+        "records": dataset.records,
+        "partition_key": dataset.partition_key,
+        "at_us": dataset.at_us,
+        "head": GENESIS,
+        "nothing": b"",
+    }
+    opened = session.row(_OPEN, values)
+    if opened is None:
+        raise AlreadyExists("dataset", dataset.name)
+    put_in_force(session, notes, opened[0], 0, dataset.budget)
+    return lock_books(session, notes, [dataset.name])[dataset.name]
+
+
+def move_book(session: Session, before: Book, after: Book, budget: int | None, changed_at_us: int) -> None:
+    """Store the book after its entries; ``budget`` is the number of a new one.
+
+    It must stand where it was locked: if not, somebody wrote without the lock, and nothing is kept.
+    """
+    spent, reserved, open_reservations = columns_of_totals(after.whole)
+    values: dict[str, Any] = {
+        "id": before.dataset_id,
+        "locked_at": before.sequence,
+        "new_sequence": after.sequence,
+        "new_head": after.head,
+        "new_spent": spent,
+        "new_reserved": reserved,
+        "new_open_reservations": open_reservations,
+        "new_partitions": after.partitions,
+        "new_changed_at_us": changed_at_us,
+        "new_left_basis_points": int(10_000 * fraction_left(after)),
+    }
+    if budget is not None:
+        values["new_budget"] = budget
+    # What is stored for an empty crowd depends on the budget.
+    if budget is not None or after.crowd is not before.crowd:
+        values["new_crowd"] = crowd_to_bytes(after.crowd, after.budget)
+    if session.change(_move("new_budget" in values, "new_crowd" in values), values) != 1:
+        raise Busy(f"dataset {after.name} has moved on from entry {before.sequence}")
+
+
+def dataset_named(session: Session, name: str) -> DatasetRow:
+    """One dataset."""
+    row = session.row(_NAMED, {"name": name})
+    if row is None:
+        raise NotFound("dataset", name)
+    return _dataset(row)
+
+
+def datasets_page(session: Session, after: str, limit: int, search: str | None) -> list[DatasetRow]:
+    """Datasets by name, behind one; ``search`` is part of a name or description, in any case."""
+    values: dict[str, Any] = {"after": after, "limit": limit}
+    if search is not None:
+        values["pattern"] = f"%{_escaped(search.lower())}%"
+    return [_dataset(row) for row in session.rows(_page(search is not None), values)]
+
+
+def budget_of(session: Session, dataset_id: int) -> Budget:
+    """The budget of a dataset now."""
+    row = session.row(_BUDGET_OF, {"id": dataset_id})
+    if row is None:
+        raise NotFound("dataset", str(dataset_id))
+    return budget_from_document(row[0])
+
+
+def _escaped(search: str) -> str:
+    for special in ("\\", "%", "_"):
+        search = search.replace(special, f"\\{special}")
+    return search
+
+
+def _dataset(row: Row) -> DatasetRow:
+    document, description, unit, records, opened_at_us, changed_at_us, *book = row
+    kept = _book(book, budget_from_document(document))
+    return DatasetRow(kept, description, unit, records, opened_at_us, changed_at_us)
+
+
+def _book(row: Sequence[Any], budget: Budget) -> Book:
+    id_, name, adjacency, key, spent, reserved, open_reservations, crowd, partitions, sequence, head = row
+    return Book(
+        dataset_id=id_,
+        name=name,
+        adjacency=Adjacency(adjacency),
+        partition_key=key,
+        budget=budget,
+        whole=totals_from_columns(spent, reserved, open_reservations, budget.size),
+        crowd=crowd_from_bytes(crowd, budget),
+        partitions=partitions,
+        sequence=sequence,
+        head=head,
+    )

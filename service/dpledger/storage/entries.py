@@ -1,0 +1,223 @@
+"""Entries: written once, read by sequence number, by key or by page."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Select, Table, and_, bindparam, literal_column, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from dpledger.ledger.answers import identifier
+from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.ports import EntryFilter, Intent, NewEntry, StoredEntry
+from dpledger.ledger.state import Book
+from dpledger.storage.cache import Notes
+from dpledger.storage.charges import NumberedCharge, charge_number, charges_numbered
+from dpledger.storage.codec import KIND_CODES, KINDS, entry_key
+from dpledger.storage.lists import listed, of_dataset, rows_listed
+from dpledger.storage.numbers import actor_number, run_number
+from dpledger.storage.session import Row, Session
+from dpledger.storage.tables import RARE_KIND, actors, charges, entries, partitions, runs
+
+__all__ = [
+    "References",
+    "entries_answering",
+    "entries_page",
+    "entry_numbered",
+    "insert_entries",
+    "referred",
+]
+
+_before = entries.alias("before")
+
+
+def _numbered(table: Table, number: ColumnElement[Any]) -> ColumnElement[bool]:
+    return and_(table.c.dataset_id == entries.c.dataset_id, table.c.number == number)
+
+
+_ENTRY = (
+    select(
+        entries.c.sequence,
+        entries.c.kind,
+        entries.c.at_us,
+        actors.c.name,
+        _before.c.hash,
+        runs.c.name,
+        entries.c.partition,
+        charges.c.fingerprint,
+        entries.c.times,
+        entries.c.used,
+        entries.c.sample,
+        entries.c.reservation,
+        entries.c.expires_at_us,
+        entries.c.detail,
+        entries.c.hash,
+        entries.c.charge,
+        partitions.c.name,
+        entries.c.request,
+        entries.c.fraction,
+        entries.c.key,
+    )
+    .select_from(entries)
+    .outerjoin(
+        _before,
+        and_(
+            _before.c.dataset_id == entries.c.dataset_id,
+            _before.c.sequence == entries.c.sequence - literal_column("1"),
+        ),
+    )
+    .outerjoin(actors, _numbered(actors, entries.c.actor))
+    .outerjoin(runs, _numbered(runs, entries.c.run))
+    .outerjoin(charges, _numbered(charges, entries.c.charge))
+    .outerjoin(partitions, _numbered(partitions, entries.c.partition))
+    .where(of_dataset(entries.c.dataset_id))
+)
+_CHARGE, _KEY = 15, -1
+_BY_SEQUENCE = _ENTRY.where(entries.c.sequence == bindparam("sequence", type_=BigInteger))
+
+
+@functools.cache
+def _sequences_with_keys(size: int) -> Select[Any]:
+    """The dataset is in the key already; named here as well, it would tempt the planner to read all of it."""
+    return select(entries.c.sequence).where(listed(entries.c.key, size), entries.c.key.is_not(None))
+
+
+@functools.cache
+def _with_sequences(size: int) -> Select[Any]:
+    return _ENTRY.where(listed(entries.c.sequence, size))
+
+
+@functools.cache
+def _page(wanted: frozenset[str], rare: bool, newest_first: bool) -> Select[Any]:
+    after = bindparam("after", type_=BigInteger)
+    page = _ENTRY.where(entries.c.sequence < after if newest_first else entries.c.sequence > after)
+    if newest_first:
+        page = page.where(entries.c.sequence > bindparam("down_to", type_=BigInteger))
+    for name in sorted(wanted):
+        page = page.where(entries.c[name] == bindparam(name, type_=Integer))
+    if rare:
+        # Word for word the index's own condition: neither database would infer it.
+        page = page.where(literal_column(f"entries.{RARE_KIND}"))
+    order = entries.c.sequence.desc() if newest_first else entries.c.sequence
+    return page.order_by(order).limit(bindparam("limit", type_=Integer))
+
+
+def _number_by_name(table: Table) -> Select[Any]:
+    return select(table.c.number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
+
+
+_NUMBER_BY_NAME = {"run": _number_by_name(runs), "partition": _number_by_name(partitions)}
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """The numbers of what a group of entries refers to."""
+
+    actors: dict[str, int]
+    runs: dict[str | None, int | None]
+    charges: dict[bytes | None, NumberedCharge | None]
+
+
+def referred(session: Session, notes: Notes, dataset_id: int, appended: Sequence[Entry]) -> References:
+    """Look up or give out numbers for what entries name; their charges must have been kept before."""
+    found = References({}, {None: None}, {None: None})
+    for entry in appended:
+        if entry.actor not in found.actors:
+            found.actors[entry.actor] = actor_number(session, notes, dataset_id, entry.actor)
+        if entry.run is not None and entry.run not in found.runs:
+            found.runs[entry.run] = run_number(session, notes, dataset_id, entry.run, entry.at_us)
+        if entry.charge is not None and entry.charge not in found.charges:
+            found.charges[entry.charge] = charge_number(session, notes, dataset_id, entry.charge)
+    return found
+
+
+def insert_entries(session: Session, dataset_id: int, new: Sequence[NewEntry], refer: References) -> None:
+    """Write entries."""
+    session.insert(entries, [_columns(dataset_id, each, refer) for each in new])
+
+
+def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
+    entry, intent = new.entry, new.intent
+    charge = refer.charges[entry.charge]
+    return (
+        dataset_id,
+        entry.sequence,
+        entry.at_us,
+        new.fraction,
+        entry.sample,
+        entry.reservation,
+        entry.expires_at_us,
+        refer.actors[entry.actor],
+        refer.runs[entry.run],
+        None if charge is None else charge.number,
+        entry.partition,
+        entry.times,
+        entry.used,
+        KIND_CODES[entry.kind],
+        entry.hash,
+        None if intent is None else entry_key(dataset_id, intent),
+        None if intent is None else intent.request,
+        entry.detail,
+    )
+
+
+def entries_answering(
+    session: Session, dataset_id: int, intents: Sequence[Intent]
+) -> dict[Intent, StoredEntry]:
+    """The entries that answered these intents' keys, matched by actor and key."""
+    keys = {intent: entry_key(dataset_id, intent) for intent in intents}
+    found = rows_listed(session, _sequences_with_keys, list(keys.values()))
+    if not found:
+        return {}
+    rows = rows_listed(session, _with_sequences, [row[0] for row in found], dataset_id=dataset_id)
+    stored = dict(zip([row[_KEY] for row in rows], _decoded(session, dataset_id, rows), strict=True))
+    return {intent: stored[key] for intent, key in keys.items() if key in stored}
+
+
+def entry_numbered(session: Session, book: Book, sequence: int) -> StoredEntry:
+    """One entry."""
+    rows = session.rows(_BY_SEQUENCE, {"dataset_id": book.dataset_id, "sequence": sequence})
+    if not rows:
+        raise NotFound("entry", identifier(book.name, sequence))
+    return _decoded(session, book.dataset_id, rows)[0]
+
+
+def entries_page(session: Session, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
+    """A page of entries; a run, partition or kind that there is not has none."""
+    values: dict[str, Any] = {"dataset_id": dataset_id, "after": chosen.after, "limit": chosen.limit}
+    if chosen.newest_first:
+        values |= {"after": chosen.after or 2**63 - 1, "down_to": chosen.down_to}
+    wanted = _conditions(session, dataset_id, chosen)
+    if None in wanted.values():
+        return []
+    rare = "kind" in wanted and wanted["kind"] != KIND_CODES[EntryKind.AUTHORIZED]
+    page = _page(frozenset(wanted), rare, chosen.newest_first)
+    return _decoded(session, dataset_id, session.rows(page, {**values, **wanted}))
+
+
+def _conditions(session: Session, dataset_id: int, chosen: EntryFilter) -> dict[str, int | None]:
+    """The numbers that stand for what was asked for; None for what there is not."""
+    wanted: dict[str, int | None] = {}
+    if chosen.kind is not None:
+        wanted["kind"] = next((code for code, kind in KINDS.items() if kind.value == chosen.kind), None)
+    for name, query in _NUMBER_BY_NAME.items():
+        asked = getattr(chosen, name)
+        if asked is not None:
+            found = session.row(query, {"dataset_id": dataset_id, "name": asked})
+            wanted[name] = None if found is None else found[0]
+    return wanted
+
+
+def _decoded(session: Session, dataset_id: int, rows: Sequence[Row]) -> list[StoredEntry]:
+    numbers = [row[_CHARGE] for row in rows if row[_CHARGE] is not None]
+    known = charges_numbered(session, dataset_id, numbers) if numbers else {}
+    return [_stored_entry(row, known) for row in rows]
+
+
+def _stored_entry(row: Row, known: dict[int, Charge]) -> StoredEntry:
+    sequence, kind, at_us, actor, previous, *rest = row
+    *optional, hash_, charge, partition_name, request, fraction, _key = rest
+    entry = Entry(sequence, KINDS[kind], at_us, actor, GENESIS if previous is None else previous, *optional)
+    return StoredEntry(entry, hash_, known.get(charge), partition_name, request, fraction)

@@ -1,0 +1,81 @@
+"""Bringing a database's schema to where this code needs it.
+
+The migrations lie beside this module in an installed package, and at the top of the repository in a
+checkout.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from dpledger.storage.failures import translated
+
+__all__ = ["downgrade", "head_revision", "revision", "upgrade"]
+
+_PLACES = (Path(__file__).parent / "migrations", Path(__file__).parents[3] / "migrations")
+# Any number will do, as long as every replica uses the same.
+_LOCK = 0x6470_6C65_6467_6572
+_WAIT = (
+    "SET LOCAL lock_timeout = 0",
+    "SET LOCAL statement_timeout = 0",
+    f"SELECT pg_advisory_xact_lock({_LOCK})",
+)
+
+
+def upgrade(engine: Engine, target: str = "head") -> None:
+    """Run every migration that is missing; of several processes one does it while the others wait."""
+    _run(engine, lambda config: command.upgrade(config, target))
+
+
+def downgrade(engine: Engine, target: str) -> None:
+    """Undo migrations back to ``target``; what they stored is lost."""
+    _run(engine, lambda config: command.downgrade(config, target))
+
+
+def revision(engine: Engine) -> str | None:
+    """The schema's revision, or None where there is no schema."""
+    try:
+        with engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    except DBAPIError as error:
+        raise translated(error) or error from error
+
+
+@functools.cache
+def head_revision() -> str | None:
+    """The revision that this code needs."""
+    return ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def _run(engine: Engine, action: Callable[[Config], None]) -> None:
+    config = _config()
+    try:
+        with engine.begin() as connection:
+            _wait_for_others(connection)
+            config.attributes["connection"] = connection
+            action(config)
+    except DBAPIError as error:
+        raise translated(error) or error from error
+
+
+def _wait_for_others(connection: Connection) -> None:
+    """On SQLite the transaction itself began by taking the only write lock."""
+    if connection.dialect.name == "postgresql":
+        for statement in _WAIT:
+            connection.execute(text(statement))
+
+
+def _config() -> Config:
+    folder = next((place for place in _PLACES if (place / "env.py").is_file()), None)
+    if folder is None:
+        raise FileNotFoundError("this installation of dpledger was built without its migrations")
+    config = Config()
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config

@@ -1,0 +1,370 @@
+"""What people who look after datasets want to see, read in one look and in bounded time.
+
+Nothing here reads a ledger from end to end. Lists come from indexes, sums were added up when entries
+were appended, and long histories are sampled at evenly spaced keys: a page costs the same for a hundred
+entries and for a million.
+"""
+
+import functools
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    Select,
+    SmallInteger,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import Charge, EntryKind
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, RunRow, StoredEntry
+from dpledger.ledger.state import Partition
+from dpledger.storage.books import dataset_named
+from dpledger.storage.budgets import budget_from_document
+from dpledger.storage.charges import charges_numbered
+from dpledger.storage.codec import KIND_CODES, vector_from_bytes
+from dpledger.storage.database import Database
+from dpledger.storage.entries import entries_page
+from dpledger.storage.lists import listed, of_dataset, rows_listed
+from dpledger.storage.partitions import partitions_numbered, partitions_page
+from dpledger.storage.reservations import open_reservations_page
+from dpledger.storage.session import Row, Session
+from dpledger.storage.tables import (
+    HAS_SPENT,
+    budgets,
+    datasets,
+    entries,
+    levels,
+    purposes,
+    refusals,
+    runs,
+)
+
+__all__ = ["POINTS", "WINDOW", "Glance", "Level", "Look", "Place", "Position", "Step", "look"]
+
+POINTS = 250
+"""How many points of a history are read at most."""
+WINDOW = 20_000
+"""How many entries one page looks through at most for a combination that no index answers."""
+_BEFORE_ALL = -1, ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a dataset stands in the order of urgency: what is left in basis points, then its name."""
+
+    left_basis_points: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """A dataset as it is listed."""
+
+    place: Place
+    description: str
+    budget: Budget
+    open_reservations: int
+    partitions: int
+    sequence: int
+    changed_at_us: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """The fraction that was left of the whole dataset after an entry."""
+
+    sequence: int
+    at_us: int
+    fraction: float
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One entry of a run that says what was released: its charge, and how often at most."""
+
+    sequence: int
+    at_us: int
+    charge: Charge
+    times: int
+
+
+@dataclass(frozen=True)
+class Position:
+    """What tells whether anything of a dataset changed: its last entry and its last refusal."""
+
+    dataset_id: int
+    sequence: int
+    head: bytes
+    refusals: int
+
+
+_GLANCE = select(
+    datasets.c.left_basis_points,
+    datasets.c.name,
+    datasets.c.description,
+    budgets.c.document,
+    datasets.c.open_reservations,
+    datasets.c.partitions,
+    datasets.c.sequence,
+    datasets.c.changed_at_us,
+).join(budgets, and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget))
+_LIMIT = bindparam("limit", type_=Integer)
+_BEHIND = tuple_(datasets.c.left_basis_points, datasets.c.name) > tuple_(
+    bindparam("left", type_=SmallInteger), bindparam("name", type_=Text)
+)
+
+
+@functools.cache
+def _urgent(searching: bool) -> Select[Any]:
+    page = _GLANCE.where(_BEHIND)
+    if searching:
+        texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
+        page = page.where(or_(*[each.like(bindparam("pattern"), escape="\\") for each in texts]))
+    return page.order_by(datasets.c.left_basis_points, datasets.c.name).limit(_LIMIT)
+
+
+@functools.cache
+def _named(size: int) -> Select[Any]:
+    return _GLANCE.where(listed(datasets.c.name, size))
+
+
+_FEW = (
+    select(datasets.c.id)
+    .where(datasets.c.left_basis_points < bindparam("below", type_=SmallInteger))
+    .limit(_LIMIT)
+    .subquery()
+)
+_COUNT = select(func.count()).select_from(_FEW)
+_LAST_REFUSAL = (
+    select(func.coalesce(func.max(refusals.c.number), 0))
+    .where(refusals.c.dataset_id == datasets.c.id)
+    .scalar_subquery()
+)
+_POSITION = select(datasets.c.id, datasets.c.sequence, datasets.c.head, _LAST_REFUSAL).where(
+    datasets.c.name == bindparam("name")
+)
+_LEVELS = select(func.coalesce(func.max(levels.c.number), 0)).where(of_dataset(levels.c.dataset_id))
+_REFUSED = tuple(column for column in refusals.c if column.name not in ("dataset_id", "number"))
+_REFUSALS = (
+    select(*_REFUSED)
+    .where(of_dataset(refusals.c.dataset_id))
+    .order_by(refusals.c.number.desc())
+    .limit(_LIMIT)
+)
+_RUN = select(
+    runs.c.number, runs.c.name, runs.c.entries, runs.c.amounts, runs.c.first_at_us, runs.c.last_at_us
+).where(of_dataset(runs.c.dataset_id), runs.c.name == bindparam("name"))
+_KINDS_WITH_CHARGE = tuple(KIND_CODES[kind] for kind in (EntryKind.AUTHORIZED, EntryKind.RESERVED))
+
+
+@functools.cache
+def _levels_numbered(size: int) -> Select[Any]:
+    return select(levels.c.sequence, levels.c.at_us, levels.c.fraction).where(
+        of_dataset(levels.c.dataset_id), listed(levels.c.number, size)
+    )
+
+
+@functools.cache
+def _largest(table: Table) -> Select[Any]:
+    columns = table.c.name, table.c.entries, table.c.amounts, table.c.first_at_us, table.c.last_at_us
+    # Word for word the index's own condition: neither database would infer it.
+    has_spent: ColumnElement[bool] = literal_column(f"{table.name}.{HAS_SPENT}")
+    found = select(*columns).where(of_dataset(table.c.dataset_id), has_spent)
+    return found.order_by(table.c.magnitude.desc(), table.c.number.desc()).limit(_LIMIT)
+
+
+def _of_run(which: Any) -> Select[Any]:
+    """The first or last entry of a run; the index on runs answers it."""
+    return select(which(entries.c.sequence)).where(
+        of_dataset(entries.c.dataset_id),
+        entries.c.run == bindparam("run", type_=Integer),
+        literal_column("entries.run IS NOT NULL"),
+    )
+
+
+_FIRST_OF_RUN, _LAST_OF_RUN = _of_run(func.min), _of_run(func.max)
+
+
+def _evenly_spaced() -> Select[Any]:
+    """Sequence numbers of a run's entries, each at least ``stride`` behind the one before."""
+    found = _FIRST_OF_RUN.cte("found", recursive=True)
+    at = found.c[0]
+    following = _FIRST_OF_RUN.where(entries.c.sequence >= at + bindparam("stride", type_=BigInteger))
+    found = found.union_all(select(following.scalar_subquery()).where(at.is_not(None)))
+    return select(found.c[0]).where(found.c[0].is_not(None))
+
+
+_EVENLY_SPACED = _evenly_spaced()
+
+
+@functools.cache
+def _steps(size: int) -> Select[Any]:
+    columns = entries.c.sequence, entries.c.at_us, entries.c.charge, entries.c.times
+    return select(*columns).where(
+        of_dataset(entries.c.dataset_id),
+        listed(entries.c.sequence, size),
+        literal_column(f"entries.kind IN {_KINDS_WITH_CHARGE}"),
+    )
+
+
+@contextmanager
+def look(database: Database) -> Iterator["Look"]:
+    """One consistent look at what is committed."""
+    with database.read() as session:
+        yield Look(session)
+
+
+class Look:
+    """Reads for people, all of them at one moment of the database."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def urgent(self, after: Place | None, limit: int, search: str | None = None) -> list[Glance]:
+        """Datasets with the least left first, behind one; ``search`` is part of a name or description."""
+        left, name = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
+        values: dict[str, Any] = {"left": left, "name": name, "limit": limit}
+        if search:
+            values["pattern"] = f"%{_escaped(search.lower())}%"
+        return [_glance(row) for row in self._session.rows(_urgent(bool(search)), values)]
+
+    def urgent_among(
+        self, names: Collection[str], after: Place | None, limit: int, search: str | None = None
+    ) -> list[Glance]:
+        """The same among some datasets only; names that there are not are left out."""
+        found = [_glance(row) for row in rows_listed(self._session, _named, sorted(names))]
+        wanted = (search or "").lower()
+        behind = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
+        chosen = [
+            each
+            for each in sorted(found, key=lambda each: _order(each.place))
+            if _order(each.place) > behind and _mentions(each, wanted)
+        ]
+        return chosen[:limit]
+
+    def count_below(self, left_basis_points: int, most: int) -> int:
+        """How many datasets have less left than that, counted up to ``most``."""
+        return int(self._session.rows(_COUNT, {"below": left_basis_points, "limit": most})[0][0])
+
+    def position(self, name: str) -> Position:
+        """Where a dataset stands; raises NotFound."""
+        row = self._session.row(_POSITION, {"name": name})
+        if row is None:
+            raise NotFound("dataset", name)
+        return Position(*row)
+
+    def dataset(self, name: str) -> DatasetRow:
+        """One dataset; raises NotFound."""
+        return dataset_named(self._session, name)
+
+    def levels(self, dataset_id: int) -> list[Level]:
+        """What was left over time, in the order of entries; every one of few, a sample of many."""
+        last = int(self._session.rows(_LEVELS, {"dataset_id": dataset_id})[0][0])
+        numbers = sampled(last, POINTS)
+        rows = rows_listed(self._session, _levels_numbered, numbers, dataset_id=dataset_id)
+        return sorted((Level(*row) for row in rows), key=lambda level: level.sequence)
+
+    def largest_runs(self, dataset_id: int, limit: int, size: int) -> list[RunRow]:
+        """The runs that have spent most."""
+        return self._largest(runs, dataset_id, limit, size)
+
+    def largest_purposes(self, dataset_id: int, limit: int, size: int) -> list[RunRow]:
+        """The purposes on which most was spent."""
+        return self._largest(purposes, dataset_id, limit, size)
+
+    def _largest(self, table: Table, dataset_id: int, limit: int, size: int) -> list[RunRow]:
+        rows = self._session.rows(_largest(table), {"dataset_id": dataset_id, "limit": limit})
+        return [_spender(row, size) for row in rows]
+
+    def refusals(self, dataset_id: int, limit: int) -> list[Refusal]:
+        """What was refused, the latest first."""
+        rows = self._session.rows(_REFUSALS, {"dataset_id": dataset_id, "limit": limit})
+        return [Refusal(*row) for row in rows]
+
+    def reservations(self, dataset_id: int, after: int, limit: int, size: int) -> list[Reservation]:
+        """Open reservations by sequence number."""
+        return open_reservations_page(self._session, dataset_id, after, limit, size)
+
+    def partitions(self, dataset_id: int, after: int, limit: int, size: int) -> list[Partition]:
+        """Partitions by number."""
+        return partitions_page(self._session, dataset_id, after, limit, size)
+
+    def partition(self, dataset_id: int, number: int, size: int) -> Partition | None:
+        """One partition."""
+        return partitions_numbered(self._session, dataset_id, [number], size).get(number)
+
+    def entries(self, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
+        """A page of entries, the latest first; ``chosen.down_to`` bounds how far it looks."""
+        return entries_page(self._session, dataset_id, replace(chosen, newest_first=True))
+
+    def run(self, dataset_id: int, name: str, size: int) -> tuple[int, RunRow]:
+        """A run's number and what it has spent; raises NotFound."""
+        row = self._session.row(_RUN, {"dataset_id": dataset_id, "name": name})
+        if row is None:
+            raise NotFound("run", name)
+        number, *rest = row
+        return number, _spender(rest, size)
+
+    def steps(self, dataset_id: int, run: int, count: int) -> list[Step]:
+        """A run's steps in order: all of its ``count`` entries, or of many a sample spread evenly."""
+        values: dict[str, Any] = {"dataset_id": dataset_id, "run": run}
+        first = self._session.rows(_FIRST_OF_RUN, values)[0][0]
+        last = self._session.rows(_LAST_OF_RUN, values)[0][0]
+        if first is None:
+            return []
+        values["stride"] = 1 if count <= POINTS else -(-(last - first + 1) // POINTS)
+        chosen = [row[0] for row in self._session.rows(_EVENLY_SPACED, values)]
+        rows = sorted(rows_listed(self._session, _steps, chosen, dataset_id=dataset_id))
+        known = charges_numbered(self._session, dataset_id, [row[2] for row in rows])
+        return [
+            Step(sequence, at_us, known[charge], times or 1)
+            for sequence, at_us, charge, times in rows
+            if charge in known
+        ]
+
+
+def sampled(last: int, most: int) -> Sequence[int]:
+    """At most ``most`` numbers between 1 and ``last``, evenly spaced, both ends among them."""
+    if last <= most:
+        return range(1, last + 1)
+    return sorted({1 + index * (last - 1) // (most - 1) for index in range(most)})
+
+
+def _order(place: Place) -> tuple[int, str]:
+    return place.left_basis_points, place.name
+
+
+def _mentions(glance: Glance, wanted: str) -> bool:
+    return wanted in glance.place.name.lower() or wanted in glance.description.lower()
+
+
+def _glance(row: Row) -> Glance:
+    left, name, description, document, *rest = row
+    return Glance(Place(left, name), description, budget_from_document(document), *rest)
+
+
+def _spender(row: Sequence[Any], size: int) -> RunRow:
+    name, count, raw, first_at_us, last_at_us = row
+    return RunRow(name, count, vector_from_bytes(raw, size), first_at_us, last_at_us)
+
+
+def _escaped(search: str) -> str:
+    for special in ("\\", "%", "_"):
+        search = search.replace(special, f"\\{special}")
+    return search

@@ -1,0 +1,147 @@
+"""Reservations: which are open, until when, and how the others were closed."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    SmallInteger,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from dpledger.ledger.answers import identifier
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import Entry, EntryKind
+from dpledger.ledger.errors import NotFound, ReservationClosed
+from dpledger.ledger.state import Book
+from dpledger.storage.charges import charges_numbered
+from dpledger.storage.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
+from dpledger.storage.lists import of_dataset
+from dpledger.storage.partitions import partitions_numbered
+from dpledger.storage.session import Row, Session
+from dpledger.storage.tables import IS_OPEN, datasets, entries, reservations, runs
+
+__all__ = [
+    "datasets_due",
+    "due_reservations",
+    "open_reservation",
+    "open_reservations_page",
+    "record_reservations",
+]
+
+_IS_OPEN: ColumnElement[bool] = literal_column(f"reservations.{IS_OPEN}")
+_EXPIRED = reservations.c.expires_at_us <= bindparam("now_us", type_=BigInteger)
+_LIMIT = bindparam("limit", type_=Integer)
+_HELD = (
+    select(
+        entries.c.sequence,
+        entries.c.charge,
+        runs.c.name,
+        entries.c.times,
+        entries.c.expires_at_us,
+        entries.c.partition,
+    )
+    .select_from(reservations)
+    .join(
+        entries,
+        and_(
+            entries.c.dataset_id == reservations.c.dataset_id,
+            entries.c.sequence == reservations.c.sequence,
+        ),
+    )
+    .join(runs, and_(runs.c.dataset_id == entries.c.dataset_id, runs.c.number == entries.c.run))
+    .where(of_dataset(reservations.c.dataset_id))
+)
+_THIS = _HELD.add_columns(reservations.c.state).where(
+    reservations.c.sequence == bindparam("sequence", type_=BigInteger)
+)
+_DUE = _HELD.where(_IS_OPEN, _EXPIRED).order_by(reservations.c.expires_at_us, reservations.c.sequence)
+_PAGE = (
+    _HELD.where(_IS_OPEN, reservations.c.sequence > bindparam("after", type_=BigInteger))
+    .order_by(reservations.c.sequence)
+    .limit(_LIMIT)
+)
+_DATASETS_DUE = (
+    select(datasets.c.name)
+    .join(reservations, reservations.c.dataset_id == datasets.c.id)
+    .where(_IS_OPEN, _EXPIRED)
+    .group_by(datasets.c.name)
+    .order_by(func.min(reservations.c.expires_at_us))
+    .limit(_LIMIT)
+)
+
+
+_CLOSE = (
+    update(reservations)
+    .where(of_dataset(reservations.c.dataset_id), _IS_OPEN)
+    .where(reservations.c.sequence == bindparam("reservation", type_=BigInteger))
+    .values(state=bindparam("new_state", type_=SmallInteger))
+)
+
+
+def record_reservations(session: Session, book: Book, appended: Sequence[Entry]) -> None:
+    """Open what entries reserve and close what they settle or let expire."""
+    made = [entry for entry in appended if entry.kind is EntryKind.RESERVED]
+    session.insert(reservations, [(book.dataset_id, e.sequence, OPEN, e.expires_at_us) for e in made])
+    for entry in appended:
+        if entry.kind in CLOSED_AS:
+            _close(session, book, entry)
+
+
+def _close(session: Session, book: Book, entry: Entry) -> None:
+    values = {
+        "dataset_id": book.dataset_id,
+        "reservation": entry.reservation,
+        "new_state": CLOSED_AS[entry.kind],
+    }
+    if session.change(_CLOSE, values) != 1:
+        raise ReservationClosed(identifier(book.name, entry.reservation or 0), "not open")
+
+
+def open_reservation(session: Session, book: Book, sequence: int) -> Reservation:
+    """An open reservation; raises NotFound or ReservationClosed."""
+    name = identifier(book.name, sequence)
+    row = session.row(_THIS, {"dataset_id": book.dataset_id, "sequence": sequence})
+    if row is None:
+        raise NotFound("reservation", name)
+    *held, state = row
+    if state != OPEN:
+        raise ReservationClosed(name, STATE_NAMES[state])
+    return _decoded(session, book.dataset_id, [tuple(held)], book.budget.size)[0]
+
+
+def due_reservations(session: Session, dataset_id: int, now_us: int, size: int) -> list[Reservation]:
+    """Open reservations whose time is over, oldest first."""
+    rows = session.rows(_DUE, {"dataset_id": dataset_id, "now_us": now_us})
+    return _decoded(session, dataset_id, rows, size)
+
+
+def open_reservations_page(
+    session: Session, dataset_id: int, after: int, limit: int, size: int
+) -> list[Reservation]:
+    """Open reservations by sequence number, behind one."""
+    rows = session.rows(_PAGE, {"dataset_id": dataset_id, "after": after, "limit": limit})
+    return _decoded(session, dataset_id, rows, size)
+
+
+def datasets_due(session: Session, now_us: int, limit: int) -> list[str]:
+    """Names of datasets with a reservation whose time is over, longest overdue first."""
+    return [name for (name,) in session.rows(_DATASETS_DUE, {"now_us": now_us, "limit": limit})]
+
+
+def _decoded(session: Session, dataset_id: int, rows: Sequence[Row], size: int) -> list[Reservation]:
+    known = charges_numbered(session, dataset_id, [row[1] for row in rows])
+    numbers = [row[5] for row in rows if row[5] is not None]
+    parts = partitions_numbered(session, dataset_id, numbers, size)
+    found = []
+    for sequence, charge, run, times, expires_at_us, partition in rows:
+        if charge not in known:
+            raise Damaged(f"the charge of reservation {sequence} cannot be read")
+        found.append(Reservation(sequence, known[charge], run, times, expires_at_us, parts.get(partition)))
+    return found

@@ -1,0 +1,177 @@
+"""What each run and each purpose has spent, added up with every entry.
+
+Amounts that one group of entries adds are scaled and added once, so the last places of a sum depend on
+how its entries were grouped. Every rounding is upwards: the sum is never below the exact one.
+"""
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Select, Table, and_, bindparam, select, update
+
+from dpledger.accounting.rounding import Direction, add, scale
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.entries import Entry, EntryKind
+from dpledger.ledger.state import Book
+from dpledger.storage.cache import Notes
+from dpledger.storage.charges import charge_number
+from dpledger.storage.codec import vector_from_bytes, vector_to_bytes
+from dpledger.storage.entries import References
+from dpledger.storage.lists import listed, of_dataset, rows_listed
+from dpledger.storage.numbers import purpose_number
+from dpledger.storage.session import Session
+from dpledger.storage.tables import charges, entries, purposes, runs
+
+__all__ = ["add_to_sums", "magnitude"]
+
+_STEPS_A_DOUBLING = 16
+_SMALLEST, _LARGEST = -1075, 1024
+"""Powers of two between which every positive float64 lies."""
+_ITS_CHARGE = and_(charges.c.dataset_id == entries.c.dataset_id, charges.c.number == entries.c.charge)
+
+
+@functools.cache
+def _by_number(table: Table, size: int) -> Select[Any]:
+    return select(table.c.number, table.c.entries, table.c.amounts, table.c.last_at_us).where(
+        of_dataset(table.c.dataset_id), listed(table.c.number, size)
+    )
+
+
+@functools.cache
+def _save(table: Table) -> Any:
+    changed = ("entries", "amounts", "last_at_us", "magnitude")
+    this = of_dataset(table.c.dataset_id), table.c.number == bindparam("number")
+    return update(table).where(*this).values({name: bindparam(f"new_{name}") for name in changed})
+
+
+@functools.cache
+def _charges_of(size: int) -> Select[Any]:
+    """The charges of entries, by the entries' sequence numbers."""
+    return (
+        select(entries.c.sequence, charges.c.fingerprint)
+        .join(charges, _ITS_CHARGE)
+        .where(of_dataset(entries.c.dataset_id), listed(entries.c.sequence, size))
+    )
+
+
+@dataclass
+class _Group:
+    """Entries of one run with one charge; nearly always all that are appended together are one group."""
+
+    entries: int
+    times: int
+    first_at_us: int
+    last_at_us: int
+
+
+@dataclass
+class _Tally:
+    """What entries add to one sum."""
+
+    entries: int = 0
+    last_at_us: int = 0
+    repetitions: dict[bytes, int] = field(default_factory=dict)
+
+    def include(self, group: _Group, fingerprint: bytes | None) -> None:
+        self.entries += group.entries
+        self.last_at_us = max(self.last_at_us, group.last_at_us)
+        if fingerprint is not None:
+            self.repetitions[fingerprint] = self.repetitions.get(fingerprint, 0) + group.times
+
+
+def magnitude(budget: Budget, amounts: Floats) -> int:
+    """Where amounts stand among others, in sixteenths of a doubling; 0 for nothing at all.
+
+    It is coarse on purpose: it orders an index, which is touched only when this changes. It depends on
+    no limit, so that sums stay comparable when the budget changes.
+    """
+    ranked = budget.weights.argmax() if budget.weights is not None else (budget.size - 1) // 2
+    amount = float(amounts[ranked])
+    if amount <= 0.0:
+        return int(np.any(amounts > 0.0))
+    exponent = min(max(math.log2(amount), _SMALLEST), _LARGEST) if math.isfinite(amount) else _LARGEST
+    return min(2**15 - 1, 1 + round(_STEPS_A_DOUBLING * (exponent - _SMALLEST)))
+
+
+def add_to_sums(
+    session: Session, notes: Notes, book: Book, appended: Sequence[Entry], refer: References
+) -> None:
+    """Add what entries, which are written already, have spent: authorized or used, never reserved."""
+    by_run: defaultdict[int, _Tally] = defaultdict(_Tally)
+    by_purpose: defaultdict[int, _Tally] = defaultdict(_Tally)
+    reserved = _reserved_charges(session, book.dataset_id, appended)
+    for (name, fingerprint), group in _groups(appended, reserved).items():
+        run = refer.runs[name]
+        if run is not None:
+            by_run[run].include(group, fingerprint)
+        if fingerprint is not None:
+            purpose = charge_number(session, notes, book.dataset_id, fingerprint).purpose
+            number = purpose_number(session, notes, book.dataset_id, purpose, group.first_at_us)
+            by_purpose[number].include(group, fingerprint)
+    _add(session, notes, book, runs, by_run)
+    _add(session, notes, book, purposes, by_purpose)
+
+
+def _groups(
+    appended: Sequence[Entry], reserved: Mapping[int, bytes]
+) -> dict[tuple[str | None, bytes | None], _Group]:
+    """Groups by run and by the charge that was spent, if any."""
+    groups: dict[tuple[str | None, bytes | None], _Group] = {}
+    for entry in appended:
+        fingerprint, times = _spent_by(entry, reserved)
+        key = entry.run, fingerprint if times else None
+        group = groups.get(key)
+        if group is None:
+            groups[key] = _Group(1, times, entry.at_us, entry.at_us)
+        else:
+            group.entries += 1
+            group.times += times
+            group.last_at_us = max(group.last_at_us, entry.at_us)
+    return groups
+
+
+def _add(session: Session, notes: Notes, book: Book, table: Table, tallies: Mapping[int, _Tally]) -> None:
+    stored = functools.partial(_by_number, table)
+    changes = []
+    for number, count, raw, last_at_us in rows_listed(
+        session, stored, list(tallies), dataset_id=book.dataset_id
+    ):
+        tally = tallies[number]
+        amounts = vector_from_bytes(raw, book.budget.size)
+        for fingerprint, times in tally.repetitions.items():
+            each = charge_number(session, notes, book.dataset_id, fingerprint).amounts
+            amounts = add(amounts, scale(each, times, Direction.UP), Direction.UP)
+        changes.append(
+            {
+                "dataset_id": book.dataset_id,
+                "number": number,
+                "new_entries": count + tally.entries,
+                "new_amounts": vector_to_bytes(amounts),
+                "new_last_at_us": max(last_at_us, tally.last_at_us),
+                "new_magnitude": magnitude(book.budget, amounts),
+            }
+        )
+    if changes:
+        session.change_each(_save(table), changes)
+
+
+def _reserved_charges(session: Session, dataset_id: int, appended: Sequence[Entry]) -> dict[int, bytes]:
+    """The charges of the reservations that entries close, by sequence number."""
+    closed = [entry.reservation for entry in appended if entry.reservation is not None]
+    rows = rows_listed(session, _charges_of, closed, dataset_id=dataset_id)
+    return dict(rows)
+
+
+def _spent_by(entry: Entry, reserved: Mapping[int, bytes]) -> tuple[bytes | None, int]:
+    """Which charge an entry spends, and how often."""
+    if entry.kind is EntryKind.AUTHORIZED:
+        return entry.charge, 1
+    if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED) and entry.reservation is not None:
+        return reserved[entry.reservation], entry.used or 0
+    return None, 0

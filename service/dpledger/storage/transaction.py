@@ -1,0 +1,162 @@
+"""One database transaction, in the ledger's words."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Reservation
+from dpledger.ledger.entries import Charge, Entry, EntryKind
+from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Refusal, StoredAnswer, StoredEntry
+from dpledger.ledger.state import Book, Partition
+from dpledger.storage import answers as answer_rows
+from dpledger.storage import books, budgets, charges, levels, refusals, reservations, sums, tokens
+from dpledger.storage import entries as entry_rows
+from dpledger.storage import partitions as partition_rows
+from dpledger.storage.cache import Notes
+from dpledger.storage.session import Session
+
+__all__ = ["BrokenChain", "NotLocked", "SqlTransaction"]
+
+
+class NotLocked(Exception):
+    """A dataset was to be read or written that this transaction has not locked."""
+
+
+class BrokenChain(Exception):
+    """Entries to be appended do not follow on the book, or do not lead to the one after."""
+
+
+class SqlTransaction:
+    """Implements :class:`dpledger.ledger.ports.Transaction`."""
+
+    def __init__(self, session: Session, notes: Notes) -> None:
+        self._session = session
+        self._notes = notes
+        self._locked: dict[int, Book] = {}
+
+    def lock(self, names: Sequence[str]) -> dict[str, Book]:
+        """Lock the datasets' rows in sorted order and read their books; raises NotFound."""
+        found = books.lock_books(self._session, self._notes, names)
+        self._locked.update({book.dataset_id: book for book in found.values()})
+        return found
+
+    def open_dataset(self, dataset: NewDataset) -> Book:
+        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists."""
+        book = books.open_book(self._session, self._notes, dataset)
+        self._locked[book.dataset_id] = book
+        return book
+
+    def entry_answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredEntry]:
+        """The entries that answered these keys (matched by actor and key; compare ``request``)."""
+        return entry_rows.entries_answering(self._session, dataset_id, intents)
+
+    def answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:
+        """The stored answers for these keys; ``dataset_id`` 0 is for what belongs to no single one."""
+        return answer_rows.answers_to(self._session, dataset_id, intents)
+
+    def keep_answers(self, dataset_id: int, answers: Sequence[tuple[Intent, StoredAnswer]]) -> None:
+        """Store answers under their keys; raises KeyInFlight where another transaction just did."""
+        answer_rows.keep_answers(self._session, dataset_id, answers)
+
+    def keep_charge(self, dataset_id: int, charge: Charge) -> None:
+        """Store a charge under its fingerprint unless it is there."""
+        self._book(dataset_id)
+        charges.keep_charge(self._session, self._notes, dataset_id, charge)
+
+    def charge(self, dataset_id: int, fingerprint: bytes) -> Charge:
+        """Read a charge back."""
+        return charges.charge_by_fingerprint(self._session, dataset_id, fingerprint)
+
+    def append(self, before: Book, after: Book, entries: Sequence[NewEntry]) -> None:
+        """Append entries and store the book after them (budget, totals, crowd, sequence, head)."""
+        dataset_id = self._book(before.dataset_id).dataset_id
+        _check_chain(before, after, entries)
+        with self._session.all_or_nothing():
+            self._append(dataset_id, before, after, entries)
+        self._locked[dataset_id] = after
+
+    def _append(self, dataset_id: int, before: Book, after: Book, entries: Sequence[NewEntry]) -> None:
+        appended = [each.entry for each in entries]
+        refer = entry_rows.referred(self._session, self._notes, dataset_id, appended)
+        entry_rows.insert_entries(self._session, dataset_id, entries, refer)
+        reservations.record_reservations(self._session, after, appended)
+        sums.add_to_sums(self._session, self._notes, after, appended, refer)
+        budget = self._changed_budget(before, after, appended)
+        at_us = max(entry.at_us for entry in appended)
+        books.move_book(self._session, before, after, budget, at_us)
+        levels.record_level(self._session, before, after, at_us)
+
+    def _changed_budget(self, before: Book, after: Book, appended: Iterable[Entry]) -> int | None:
+        """Put each budget in force that an entry brings; the last one is the book's."""
+        number, document = None, before.budget.document
+        for entry in appended:
+            if entry.kind is EntryKind.BUDGET_CHANGED:
+                document = json.loads(entry.detail or "{}")["budget"]
+                changed = budgets.budget_from_document(document)
+                number = budgets.put_in_force(
+                    self._session, self._notes, before.dataset_id, entry.sequence, changed
+                )
+        if document != after.budget.document:
+            raise BrokenChain("the budget after the entries is not the one that they bring")
+        return number
+
+    def partitions(self, dataset_id: int, names: Sequence[str]) -> dict[str, Partition]:
+        """Partitions by name; raises NotFound for a name that is not there."""
+        return partition_rows.partitions_named(self._session, dataset_id, names, self._size(dataset_id))
+
+    def all_partitions(self, dataset_id: int) -> Iterator[Partition]:
+        """Every partition in the order of its number."""
+        return partition_rows.all_partitions(self._session, dataset_id, self._size(dataset_id))
+
+    def save_partitions(self, dataset_id: int, partitions: Iterable[Partition]) -> None:
+        """Insert or update partitions; raises AlreadyExists for a name that is taken."""
+        self._book(dataset_id)
+        partition_rows.save_partitions(self._session, self._notes, dataset_id, partitions)
+
+    def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
+        """Keep what was refused, for whoever looks after the dataset."""
+        refusals.note_refusals(self._session, self._book(dataset_id), refusals_)
+
+    def budget_at(self, dataset_id: int, sequence: int) -> Budget:
+        """The budget in force at that entry."""
+        return budgets.budget_at(self._session, dataset_id, sequence)
+
+    def entry(self, dataset_id: int, sequence: int) -> StoredEntry:
+        """One entry; raises NotFound."""
+        return entry_rows.entry_numbered(self._session, self._book(dataset_id), sequence)
+
+    def reservation(self, dataset_id: int, sequence: int) -> Reservation:
+        """An open reservation; raises NotFound or ReservationClosed."""
+        return reservations.open_reservation(self._session, self._book(dataset_id), sequence)
+
+    def due_reservations(self, dataset_id: int, now_us: int) -> list[Reservation]:
+        """Open reservations whose time is over, oldest first."""
+        return reservations.due_reservations(self._session, dataset_id, now_us, self._size(dataset_id))
+
+    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
+        """Those of the tokens that are revoked, expired or unknown now."""
+        return tokens.ended_tokens(self._session, token_ids, now_us)
+
+    def _book(self, dataset_id: int) -> Book:
+        """The locked book: nothing of a dataset is decided or written without its lock."""
+        book = self._locked.get(dataset_id)
+        if book is None:
+            raise NotLocked(f"dataset {dataset_id} is not locked by this transaction")
+        return book
+
+    def _size(self, dataset_id: int) -> int:
+        return self._book(dataset_id).budget.size
+
+
+def _check_chain(before: Book, after: Book, new: Sequence[NewEntry]) -> None:
+    """Sequence numbers without gaps, each entry on the one before it, the last one the new head."""
+    sequence, head = before.sequence, before.head
+    for each in new:
+        entry = each.entry
+        if entry.sequence != sequence + 1 or entry.previous != head:
+            raise BrokenChain(f"entry {entry.sequence} does not follow entry {sequence}")
+        if each.intent is not None and each.intent.actor != entry.actor:
+            raise BrokenChain(f"entry {entry.sequence} answers a key of another actor")
+        sequence, head = entry.sequence, entry.hash
+    if not new or (after.dataset_id, after.sequence, after.head) != (before.dataset_id, sequence, head):
+        raise BrokenChain(f"the entries do not lead to entry {after.sequence}")

@@ -1,0 +1,75 @@
+"""The cancellation-free helpers, against mpmath at 60 digits."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from mpmath import mp
+
+from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.numerics import (
+    SMALLEST_COST,
+    exp_minus_line,
+    log_binomials,
+    log_sinhc,
+    ratio_above,
+    settle,
+)
+from tests.accounting.references import Number, digits, log_uniform, moderately
+
+
+def close(found: float, exact: Number, *, relative: float = 3e-15) -> bool:
+    return bool(abs(mp.mpf(float(found)) - exact) <= mp.mpf(relative) * abs(exact))
+
+
+@moderately
+@given(log_uniform(1e-150, 600.0), st.sampled_from([-1.0, 1.0]))
+@example(1.0, 1.0)
+@example(1.0, -1.0)
+def test_exp_minus_line(size: float, sign: float) -> None:
+    x = sign * size
+    with digits(400):
+        exact = mp.expm1(mp.mpf(x)) - mp.mpf(x)
+    assert close(exp_minus_line(np.array([x]))[0], exact)
+
+
+@moderately
+@given(log_uniform(1e-150, 1e300))
+@example(1.0)
+@example(20.0)
+def test_log_sinhc(z: float) -> None:
+    with digits(400):
+        exact = mp.log(mp.sinh(mp.mpf(z)) / mp.mpf(z)) if z < 1e3 else mp.mpf(z) - mp.log(2 * mp.mpf(z))
+    assert close(log_sinhc(np.array([z]))[0], exact)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 500])
+def test_log_binomials(n: int) -> None:
+    expected = [math.log(math.comb(n, k)) for k in range(n + 1)]
+    assert log_binomials(n) == pytest.approx(expected, abs=1e-11, rel=1e-12)
+
+
+@moderately
+@given(log_uniform(1e-320, 1e150), log_uniform(1e-150, 1e300))
+def test_ratio_above_is_next_above_the_quotient(numerator: float, denominator: float) -> None:
+    found = mp.mpf(ratio_above("ratio", numerator, denominator))
+    with digits(60):
+        exact = mp.mpf(numerator) / mp.mpf(denominator)
+    assert exact <= found <= exact + 2 * mp.mpf(math.ulp(float(found)))
+
+
+def test_ratio_above_at_its_ends() -> None:
+    assert ratio_above("ratio", 0.0, 3.0) == 0.0
+    assert ratio_above("ratio", 1e-300, 1e300) > 0.0
+    with pytest.raises(InvalidInput, match=r"^ratio must be a finite number"):
+        ratio_above("ratio", 1e300, 1e-300)
+
+
+def test_settle_goes_up_and_stays_above_the_smallest_cost() -> None:
+    assert settle(1.0, ulps=2) > 1.0
+    assert settle(0.0, ulps=2) == SMALLEST_COST
+    assert settle(np.array([0.0, 1.0]), ulps=2).tolist() == [SMALLEST_COST, 1.0 + 2 * math.ulp(1.0)]
+    assert math.isnan(settle(math.nan, ulps=2))
+    assert np.isnan(settle(np.array([math.nan]), ulps=2)).all()

@@ -1,0 +1,213 @@
+"""Questions wait in a short line for one worker; what is asked again is not computed again."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpledger.api import answering, questions, worker
+from dpledger.api.answering import MOST_WAITING, Questions, as_told
+from dpledger.api.query_bodies import CompositionBody, ConversionBody
+from dpledger.api.questions import canonical, reply
+
+PREAMBLE = "import json, os, sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush()\n"
+ECHO = """
+seen = 0
+for line in sys.stdin:
+    seen += 1
+    with open({log!r}, "a") as log:
+        log.write(str(os.getpid()) + "\\n")
+    {then}
+    print(json.dumps([200, json.dumps(dict(seen=seen))]), flush=True)
+"""
+
+
+def question(rho: float) -> ConversionBody:
+    return ConversionBody.model_validate(
+        {"from": {"notion": "zcdp", "rho": rho}, "to": {"notion": "approximate", "delta": 1e-6}}
+    )
+
+
+class Fake:
+    """Questions to a stand-in worker that notes each line it reads."""
+
+    def __init__(self, folder: Path, then: str = "pass") -> None:
+        self.log = folder / "log"
+        self.questions = Questions(
+            (sys.executable, "-c", PREAMBLE + ECHO.format(log=str(self.log), then=then))
+        )
+
+    def run(self, work: Callable[[Questions], Awaitable[Any]]) -> Any:
+        async def whole() -> Any:
+            try:
+                return await asyncio.wait_for(work(self.questions), 20.0)
+            finally:
+                await self.questions.close()
+
+        return asyncio.run(whole())
+
+    def read(self) -> list[str]:
+        return self.log.read_text().split()
+
+
+def test_an_answer_is_kept(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+
+    async def work(questions: Questions) -> Any:
+        return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
+
+    first, second, again = fake.run(work)
+    assert again == first == (200, '{"seen": 1}')
+    assert second == (200, '{"seen": 2}')
+    assert len(fake.read()) == 2
+
+
+def test_only_so_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "_KEPT", 2)
+    fake = Fake(tmp_path)
+
+    async def work(questions: Questions) -> Any:
+        return [(await questions.ask(question(rho)))[1] for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
+
+    assert [json.loads(text)["seen"] for text in fake.run(work)] == [1, 2, 1, 3, 1, 4]
+
+
+def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, then="time.sleep(0.2)")
+
+    async def work(questions: Questions) -> Any:
+        tasks = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(100)]
+        await asyncio.sleep(0.05)
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    hung_up, *others = fake.run(work)
+    assert isinstance(hung_up, asyncio.CancelledError)
+    assert set(others) == {(200, '{"seen": 1}')}
+    assert len(fake.read()) == 1
+
+
+def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, then="time.sleep(60)")
+
+    async def work(questions: Questions) -> Any:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING + 1)]
+        await asyncio.sleep(0.3)  # the first leaves the line and occupies the worker
+        waiting.append(asyncio.create_task(questions.ask(question(0.1))))
+        await asyncio.sleep(0.0)
+        started = loop.time()
+        told = as_told(await questions.ask(question(0.2)))
+        took = loop.time() - started
+        await questions.close()
+        return told, took, await asyncio.gather(*waiting)
+
+    told, took, waiting = fake.run(work)
+    assert told.status == 503
+    assert dict(told.headers)[b"retry-after"] == b"1"
+    assert json.loads(told.body)["type"] == "/problems/questions-busy"
+    assert took < 0.1
+    assert {status for status, _ in waiting} == {503}
+
+
+def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "WALL_SECONDS", 1.0)
+    fake = Fake(tmp_path, then='time.sleep(60 if "0.1" in line else 0)')
+
+    async def work(questions: Questions) -> Any:
+        return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
+
+    late, well, late_again = fake.run(work)
+    assert late[0] == late_again[0] == 503
+    assert well == (200, '{"seen": 1}')
+    assert len(fake.read()) == 3
+    assert len(set(fake.read())) == 2
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, then='"0.1" in line and sys.exit(1)')
+
+    async def work(questions: Questions) -> Any:
+        return [await questions.ask(question(rho)) for rho in (0.1, 0.2)]
+
+    assert [status for status, _ in fake.run(work)] == [503, 200]
+
+
+@pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "print('hello')")])
+def test_a_worker_that_does_not_start_is_told(command: tuple[str, ...]) -> None:
+    async def work() -> Any:
+        questions = Questions(command)
+        try:
+            return await questions.ask(question(0.1))
+        finally:
+            await questions.close()
+
+    assert asyncio.run(work())[0] == 503
+
+
+def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
+    Fake(tmp_path).run(lambda _: asyncio.sleep(0))
+
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_worker_answers_as_the_function_does() -> None:
+    async def work() -> Any:
+        questions = Questions()
+        try:
+            return await questions.ask(question(0.1)), await questions.ask(question(-0.1))
+        finally:
+            await questions.close()
+
+    good, bad = asyncio.run(work())
+    assert good == reply(canonical(question(0.1)))
+    assert good[0] == 200
+    assert bad == reply(canonical(question(-0.1)))
+    assert bad[0] == 422
+
+
+def test_the_same_question_is_one_line_whatever_its_spelling() -> None:
+    body = {"plan": [{"releases": [{"mechanism": "pure", "epsilon": 1}]}], "adjacency": "add-remove"}
+    spelled = [{**body, "delta": 1e-5}, {"delta": 0.00001, "method": "tight", **body}]
+
+    first, second = (canonical(CompositionBody.model_validate(each)) for each in spelled)
+    assert first == second
+    assert "\n" not in first
+
+
+def hard_question() -> str:
+    plan = [
+        {
+            "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.0 + k / 64}],
+            "sample": {"scheme": "poisson", "rate": 0.01},
+            "times": 10,
+        }
+        for k in range(64)
+    ]
+    body = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5}
+    return canonical(CompositionBody.model_validate(body))
+
+
+def test_processor_time_is_bounded() -> None:
+    status, body = worker.bounded_reply(hard_question(), cpu_seconds=0.02)
+
+    assert status == 422
+    assert json.loads(body)["type"] == "/problems/question-too-hard"
+    assert worker.bounded_reply(hard_question())[0] == 200
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(_body: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setitem(questions._KINDS, "ConversionBody", (ConversionBody, greedy))
+    status, body = worker.bounded_reply(canonical(question(0.1)))
+
+    assert status == 422
+    assert json.loads(body)["type"] == "/problems/question-too-hard"

@@ -1,0 +1,150 @@
+"""When something breaks: clear answers, nothing lost, nothing told of the inside."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from dpledger.api.logs import JsonFormatter
+from dpledger.ledger.errors import Unavailable
+from dpledger.storage.repository import SqlStorage
+from tests.api.service import ZCDP, Service, made, problem
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """What the service logs, line by line."""
+    lines: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Kept()
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("dpledger")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield lines
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def away(*_: Any) -> Any:
+    raise Unavailable("the database is away")
+
+
+def test_a_database_that_is_away_is_a_503_that_says_when_to_come_back(adult: Service) -> None:
+    made(adult.authorize())
+    with mock.patch.object(SqlStorage, "begin", away), mock.patch.object(SqlStorage, "dataset", away):
+        answers = [
+            adult.authorize(key="k"),
+            adult.reserve(1),
+            adult.get("/v1/datasets/adult"),
+            adult.post("/v1/datasets", {"name": "x", "budget": ZCDP}),
+        ]
+
+    for answer in answers:
+        problem(answer, 503, "unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert made(adult.authorize(key="k"))["sequence"] == 3
+
+
+def test_a_token_is_not_refused_because_the_database_is_away(adult: Service) -> None:
+    bearer = adult.make_token("read")
+    with mock.patch.object(adult.app.state.house.tokens, "get", away):
+        answers = [bearer.get("/v1/datasets"), bearer.authorize()]
+
+    for answer in answers:
+        problem(answer, 503, "unavailable")
+
+
+def broken(*_: Any) -> Any:
+    raise ZeroDivisionError("secret dpl_abc_hunter2 postgresql://ann:hunter2@db/x")
+
+
+def test_a_fault_tells_the_caller_nothing_and_the_log_where(adult: Service, log: list[str]) -> None:
+    with mock.patch.object(SqlStorage, "begin", broken), mock.patch.object(SqlStorage, "dataset", broken):
+        answers = [adult.authorize(), adult.get("/v1/datasets/adult")]
+
+    for answer in answers:
+        problem(answer, 500, "internal-error")
+        assert "secret" not in answer.text
+    faults = [json.loads(line) for line in log if "ZeroDivisionError" in line]
+    assert len(faults) == 2
+    for fault, answer in zip(faults, answers, strict=True):
+        assert fault["level"] == "error"
+        assert "hunter2" not in json.dumps(fault)
+        assert any("broken" in frame for frame in fault["error"]["stack"])
+        assert fault["request_id"] == answer.headers["x-request-id"]
+
+
+def test_a_request_keeps_the_id_it_came_with(still: Service) -> None:
+    for path in ("/healthz", "/v1/datasets", "/nowhere"):
+        given = still.client.get(path, headers={"X-Request-ID": "job-7"})
+        assert given.headers["x-request-id"] == "job-7"
+    made_up = {
+        still.client.get("/healthz", headers={"X-Request-ID": bad}).headers["x-request-id"]
+        for bad in ("", "a b", "x" * 129)
+    }
+    assert len(made_up) == 3
+    answer = still.post("/v1/datasets/adult/authorizations", {}, headers={"X-Request-ID": "job-8"})
+    assert answer.headers["x-request-id"] == "job-8"
+
+
+def test_no_secret_is_logged(service: Service, log: list[str]) -> None:
+    service.open("adult")
+    made(service.authorize())
+    bearer = service.make_token("read")
+    service.delete(f"/v1/tokens/{bearer.token.split('_')[1]}")
+
+    events = [json.loads(line)["event"] for line in log]
+    assert {"token made", "token revoked"} <= set(events)
+    everything = "\n".join(log)
+    for token in (service.token, bearer.token):
+        assert token.split("_")[2] not in everything
+
+
+def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None:
+    adult.app.state.house.committer.stop()
+
+    answer = adult.authorize()
+
+    problem(answer, 503, "unavailable")
+    assert answer.headers["retry-after"]
+
+
+def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Service) -> None:
+    def lines(_name: str) -> Iterator[str]:
+        yield "{}\n"
+        raise ZeroDivisionError
+
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        path = "/v1/datasets/adult/export"
+        headers = [(b"authorization", f"Bearer {adult.token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
+        await adult.app(scope, receive, send)
+
+    portal = adult.client.portal
+    assert portal is not None
+    with (
+        mock.patch.object(adult.app.state.house.reader, "export", lines),
+        mock.patch("dpledger.api.routes.entries._LINES_A_CHUNK", 1),
+        pytest.raises(ZeroDivisionError),
+    ):
+        portal.call(ask)
+
+    assert sent[0]["status"] == 200
+    assert sent[-1]["more_body"] is True

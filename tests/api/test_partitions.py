@@ -1,0 +1,175 @@
+"""Partitions: opened by name or number, composed in parallel."""
+
+from typing import Any
+
+import pytest
+
+from dpledger.api.answers import PartitionPage, PartitionsAnswer
+from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
+
+PATH = "/v1/datasets/users/partitions"
+
+
+def opened(service: Service, **more: Any) -> Service:
+    service.open("users", ZCDP, **more)
+    made(service.post(PATH, {"names": ["ann", "bob", "cem"]}))
+    return service
+
+
+def spend(service: Service, partition: str | None, noise_std: float = 2.0) -> int:
+    release = {**GAUSSIAN, "noise_std": noise_std}
+    return service.authorize(release, dataset="users", partition=partition).status_code
+
+
+def test_answers_have_the_declared_shapes(service: Service) -> None:
+    service.open("users")
+
+    body = made(service.post(PATH, {"names": ["ann"]}))
+
+    assert body == {"dataset": "users", "sequence": 2, "opened": 1, "first": "ann", "last": "ann"}
+    PartitionsAnswer.model_validate(body)
+    PartitionPage.model_validate(service.shown(PATH))
+
+
+def test_disjoint_parts_are_spent_in_parallel(service: Service) -> None:
+    opened(service)
+
+    assert [spend(service, name) for name in ["ann"] * 3 + ["bob"]] == [201] * 4
+
+    assert 0.37 < service.budget("users")["spent"]["rho"] < 0.38
+    left = {each["name"]: each["remaining"]["fraction"] for each in service.shown(PATH)["items"]}
+    assert left["ann"] < left["bob"] < left["cem"] == 1.0
+    assert [spend(service, None), spend(service, None)] == [201, 409]
+    assert spend(service, "ann") == 409
+    assert spend(service, "cem") == 201
+    service.verified("users")
+
+
+def test_under_replace_one_the_key_is_private_unless_stated(service: Service) -> None:
+    opened(service, adjacency="replace-one")
+    assert service.shown("/v1/datasets/users")["partition_key"] == "private"
+
+    names = ["ann", "ann", "bob", "bob", "ann", "cem", "cem", "cem"]
+    assert [spend(service, name) for name in names] == [201] * 4 + [409, 201, 201, 409]
+    assert 0.5 <= service.budget("users")["spent"]["rho"] < 0.51
+    service.verified("users")
+
+
+def test_a_fixed_key_may_be_stated_under_replace_one(service: Service) -> None:
+    opened(service, adjacency="replace-one", partition_key="fixed")
+
+    assert [spend(service, name) for name in ["ann"] * 4 + ["bob"] * 4] == [201] * 8
+
+
+def test_partitions_may_have_a_budget_of_their_own(service: Service) -> None:
+    service.open("users")
+    made(service.post(PATH, {"names": ["small"], "budget": {"accounting": "zcdp", "rho": 0.2}}))
+    made(service.post(PATH, {"names": ["plain"]}))
+
+    assert [spend(service, name) for name in ["small", "small", "plain", "plain"]] == [201, 409, 201, 201]
+    assert spend(service, None) == 409
+    service.verified("users")
+
+
+def test_a_partitions_budget_follows_the_datasets_rule(service: Service) -> None:
+    service.open("users")
+
+    answer = service.post(PATH, {"names": ["x"], "budget": {"accounting": "gdp", "mu": 0.1}})
+
+    assert problem(answer, 422, "invalid-input")["field"] == "budget.accounting"
+
+
+def test_ten_thousand_are_opened_in_one_call(service: Service) -> None:
+    service.open("users")
+
+    body = made(service.post(PATH, {"count": 10_000}))
+    more = made(service.post(PATH, {"count": 2}))
+
+    assert (body["opened"], body["first"], body["last"]) == (10_000, "0", "9999")
+    assert (more["first"], more["last"]) == ("10000", "10001")
+    assert service.shown("/v1/datasets/users")["partitions"] == 10_002
+    assert spend(service, "9999") == 201
+    service.verified("users")
+
+
+def test_pages_join_without_a_gap(service: Service) -> None:
+    service.open("users")
+    made(service.post(PATH, {"count": 7}))
+    first = service.shown(PATH, limit=4)
+
+    second = service.shown(PATH, limit=4, next=first["next"])
+
+    assert [each["number"] for each in first["items"] + second["items"]] == list(range(7))
+    assert second["next"] is None
+
+
+def test_a_name_is_opened_once(service: Service) -> None:
+    opened(service)
+
+    found = problem(service.post(PATH, {"names": ["dan", "bob"]}), 409, "already-exists")
+
+    assert found["kind"] == "partition"
+    assert service.sequence("users") == 2
+    assert spend(service, "dan") == 404
+
+
+def test_opening_again_with_the_same_key_is_answered_as_the_first_time(service: Service) -> None:
+    service.open("users")
+    first = service.post(PATH, {"count": 3}, key="k")
+    again = service.post(PATH, {"count": 3}, key="k")
+
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert service.shown("/v1/datasets/users")["partitions"] == 3
+
+
+def test_a_settled_reservation_gives_room_back_to_its_partition(service: Service) -> None:
+    opened(service)
+    held = made(service.reserve(4, dataset="users", partition="ann"))
+    assert held["partition"] == "ann"
+    assert (spend(service, "ann"), spend(service, None)) == (409, 409)
+
+    made(service.settle(held["id"], 1))
+
+    assert (spend(service, "ann"), spend(service, None), spend(service, "ann")) == (201, 201, 201)
+    assert spend(service, None) == 409
+    service.verified("users")
+
+
+def test_expiry_in_a_partition_is_charged_there(service: Service) -> None:
+    opened(service)
+    made(service.reserve(4, dataset="users", partition="ann", seconds=10))
+    service.clock.advance(11)
+
+    assert (spend(service, "ann"), spend(service, "bob"), spend(service, None)) == (409, 201, 409)
+    service.verified("users")
+
+
+def test_a_lower_budget_closes_partitions_that_are_beyond_it(service: Service) -> None:
+    opened(service)
+    spend(service, "ann")
+    spend(service, "ann")
+    change = {"budget": {"accounting": "zcdp", "rho": 0.2}, "reason": "review"}
+    etag = service.get("/v1/datasets/users").headers["etag"]
+    made(service.post("/v1/datasets/users/budget-changes", change, headers={"If-Match": etag}))
+
+    assert (spend(service, "ann", 100.0), spend(service, "bob"), spend(service, "bob")) == (409, 201, 409)
+    service.verified("users")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "names"),
+        ({"names": ["a"], "count": 1}, "names"),
+        ({"names": []}, "names"),
+        ({"names": [""]}, "names[0]"),
+        ({"names": ["x" * 201]}, "names[0]"),
+        ({"names": ["a", "a"]}, "partitions"),
+        ({"count": 0}, "count"),
+        ({"count": 10_001}, "count"),
+        ({"names": [str(number) for number in range(10_001)]}, "names"),
+    ],
+)
+def test_limits(still: Service, body: dict[str, Any], field: str) -> None:
+    assert problem(still.post("/v1/datasets/adult/partitions", body), 422, "invalid-input")["field"] == field

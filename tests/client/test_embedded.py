@@ -1,0 +1,156 @@
+"""A ledger in the process: the same way as over a network, for several handles and processes at once."""
+
+import asyncio
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dpledger_client import AsyncLedger, BudgetExhausted, Gaussian, Journal, Ledger, _embedded
+
+STEP = Gaussian(1.0, 10.0)
+BUDGET = {"accounting": "zcdp", "rho": 0.1}
+
+
+def test_handles_of_one_file_share_one_service(tmp_path: Path) -> None:
+    one, other = Ledger.embedded(tmp_path / "a.db"), Ledger.embedded(tmp_path / "a.db")
+
+    one.dataset("d").open(BUDGET)
+    other.dataset("d").run("job").authorize(STEP)
+    assert one._wire._running is other._wire._running
+
+    one.close()
+    assert other.dataset("d").budget().sequence == 2
+    other.close()
+    assert str(tmp_path / "a.db") not in _embedded._RUNNING
+
+
+def test_a_closed_ledger_comes_back_with_the_same_token(tmp_path: Path) -> None:
+    ledger = Ledger.embedded(tmp_path / "a.db")
+    ledger.dataset("d").open(BUDGET)
+    token = ledger._wire.token_id()
+    ledger.close()
+
+    assert ledger.dataset("d").budget().sequence == 1
+    assert ledger._wire.token_id() == token
+    ledger.close()
+
+
+def test_what_comes_over_a_network_comes_embedded(tmp_path: Path) -> None:
+    """The real application answers the same bytes to a client of its own."""
+    ledger = Ledger.embedded(tmp_path / "a.db")
+    ledger.dataset("d").open(BUDGET)
+    running = ledger._wire._running
+    assert running is not None
+    headers = {"Authorization": f"Bearer {running.token}"}
+
+    with httpx2.Client(transport=_embedded.Transport(running), base_url="http://x") as client:
+        direct = client.get("/v1/datasets/d/budget", headers=headers)
+
+    assert direct.json()["fraction"] == ledger.dataset("d").budget().fraction
+    assert direct.headers["etag"] == '"1"'
+    ledger.close()
+
+
+def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"unable to open|cannot"):
+        Ledger.embedded(tmp_path / "missing" / "a.db").key_set()
+
+
+def test_a_restarted_job_pays_once(tmp_path: Path) -> None:
+    """The token of embedded use stays the same, and keys belong to a token."""
+    journal = tmp_path / "job.journal"
+
+    def job() -> tuple[Any, int]:
+        with Ledger.embedded(tmp_path / "a.db") as ledger:
+            account = ledger.dataset("d").open(BUDGET, exist_ok=True).run("job", journal=journal)
+            released = [account.release(STEP, 0.0)]
+            with account.reserve(STEP, times=3) as hold:
+                released += [hold.release(0.0), hold.release(0.0)]
+            Journal.at(journal).close()
+            return released, ledger.dataset("d").budget().sequence
+
+    assert job() == job()
+
+
+def _spent(ledger: Ledger) -> int:
+    """Spend all that is left; returns how often that was granted."""
+    account, granted = ledger.dataset("d").run("worker"), 0
+    try:
+        while True:
+            account.authorize(Gaussian(1.0, 40.0))
+            granted += 1
+    except BudgetExhausted:
+        return granted
+
+
+def _spend(path: str, results: Any) -> None:
+    with Ledger.embedded(path) as ledger:
+        ledger.key_set()
+        results.put("ready")
+        results.put(_spent(ledger))
+
+
+def test_processes_that_embed_one_file_do_not_overspend(tmp_path: Path) -> None:
+    with Ledger.embedded(tmp_path / "a.db") as ledger:
+        dataset = ledger.dataset("d").open(BUDGET)
+        context = multiprocessing.get_context("spawn")
+        results = context.Queue()
+        worker = context.Process(target=_spend, args=(str(tmp_path / "a.db"), results))
+        worker.start()
+        assert results.get(timeout=120) == "ready"
+        granted = _spent(ledger) + results.get(timeout=120)
+        worker.join()
+
+        assert granted in (319, 320)
+        assert len(list(dataset.entries(kind="authorized"))) == granted
+        assert dataset.verification()["valid"]
+
+
+PROGRAM = """
+from dpledger_client import Gaussian, Ledger
+ledger = Ledger.embedded({path!r})
+ledger.dataset("d").open({budget!r}).run("job").authorize(Gaussian(1.0, 10.0))
+"""
+
+
+def test_a_program_that_does_not_close_its_ledger_ends_cleanly(tmp_path: Path) -> None:
+    program = PROGRAM.format(path=str(tmp_path / "a.db"), budget=BUDGET)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with Ledger.embedded(tmp_path / "a.db") as ledger:
+        assert ledger.dataset("d").budget().sequence == 2
+
+
+def test_the_async_client_does_the_same(tmp_path: Path) -> None:
+    async def job() -> None:
+        async with AsyncLedger.embedded(tmp_path / "a.db") as ledger:
+            dataset = await ledger.dataset("d").open(BUDGET, unit="user")
+            account = dataset.run("job", journal=tmp_path / "job.journal")
+            assert isinstance(await account.release(STEP, lambda: 0.0), float)
+            async with account.reserve(STEP, times=5) as hold:
+                hold.release(0.0)
+            assert hold.settlement is not None
+            assert (await dataset.budget()).spent["rho"] == pytest.approx(0.01)
+            assert (await dataset.show())["unit"] == "user"
+            assert (await ledger.cost(STEP, adjacency="add-remove", orders=[2.0])).rho is not None
+            names = await dataset.open_partitions(["a", "b"]) + await dataset.open_partitions(2)
+            spends = [dataset.run("job", partition=name).spend(STEP) for name in names]
+            assert len(await ledger.authorize_all(spends)) == 4
+            kinds = [entry["kind"] async for entry in dataset.entries()]
+            assert kinds[:4] == ["opened", "authorized", "reserved", "settled"]
+            assert [each["name"] async for each in ledger.datasets()] == ["d"]
+            assert (await dataset.open(BUDGET, exist_ok=True)) is dataset
+            assert hold.verify(await ledger.key_set())["times"] == 5
+            with pytest.raises(BudgetExhausted):
+                await account.authorize(Gaussian(1.0, 0.1))
+            await asyncio.gather(*[dataset.run("many").authorize(STEP) for _ in range(5)])
+
+    asyncio.run(job())

@@ -1,0 +1,134 @@
+"""Neighbouring datasets never move a clipped sum by more than the declared sensitivity.
+
+No tolerance is added anywhere: the margin that clipping leaves must cover every rounding error.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dpledger_client._arrays import Floats
+from dpledger_client.objectives import (
+    MLP,
+    HingeSVM,
+    HuberSVM,
+    LeastSquares,
+    Logistic,
+    Objective,
+    Softmax,
+)
+
+FEATURES = 3
+OBJECTIVES: list[Objective] = [
+    Logistic(),
+    HingeSVM(),
+    HuberSVM(0.3),
+    LeastSquares(),
+    Softmax(3),
+    MLP([3], 3),
+    MLP([2], 3, "relu"),
+]
+any_number = st.floats(allow_nan=True, allow_infinity=True)
+plain_number = st.floats(-100.0, 100.0)
+rows = arrays(np.float64, (6, FEATURES), elements=plain_number)
+any_row = arrays(np.float64, (1, FEATURES), elements=any_number)
+labels = arrays(np.int64, 6, elements=st.integers(0, 2))
+clips = st.floats(1e-6, 1e6)
+
+
+def _labels(objective: Objective, drawn: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Floats:
+    multiclass = isinstance(objective, Softmax | MLP)
+    return drawn.astype(np.float64) if multiclass else np.where(drawn == 0, -1.0, 1.0)
+
+
+def _parameters(objective: Objective, seed: int, size: float) -> Floats:
+    dimension = objective.dimension(np.zeros((1, FEATURES)), np.zeros(1))
+    return size * np.random.default_rng(seed).normal(size=dimension)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@given(
+    X=rows,
+    y=labels,
+    row=any_row,
+    label=any_number,
+    other=any_row,
+    clip=clips,
+    seed=st.integers(0, 5),
+    size=st.sampled_from([0.0, 0.1, 3.0, 1e6]),
+)
+@example(
+    X=np.zeros((6, FEATURES)),
+    y=np.zeros(6, dtype=np.int64),
+    row=np.full((1, FEATURES), np.inf),
+    label=np.nan,
+    other=np.full((1, FEATURES), -1e308),
+    clip=1.0,
+    seed=0,
+    size=1e6,
+)
+@settings(max_examples=60)
+def test_one_record_moves_a_clipped_sum_by_at_most_the_sensitivity(
+    objective: Objective,
+    X: Floats,  # noqa: N803
+    y: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    row: Floats,
+    label: float,
+    other: Floats,
+    clip: float,
+    seed: int,
+    size: float,
+) -> None:
+    w = _parameters(objective, seed, size)
+    targets = _labels(objective, y)
+
+    def sums(*extra: Floats) -> tuple[Floats, float]:
+        data = np.concatenate([X, *extra])
+        both = np.concatenate([targets, np.full(len(extra), label)])
+        gradient = objective.clipped_gradient_sum(w, data, both, clip)
+        return gradient, objective.clipped_loss_sum(w, data, both, clip)
+
+    without, added, replaced = sums(), sums(row), sums(other)
+
+    assert np.linalg.norm(added[0] - without[0]) <= clip
+    assert np.linalg.norm(added[0] - replaced[0]) <= 2 * clip
+    assert abs(added[1] - without[1]) <= clip
+    assert abs(added[1] - replaced[1]) <= clip
+
+
+@pytest.mark.parametrize("objective", [Logistic(), Softmax(3), MLP([3], 3)])
+def test_a_record_among_many_moves_a_sum_by_at_most_the_sensitivity(objective: Objective) -> None:
+    """The rounding errors of the other records change when one is added: blocks shift, orders change."""
+    generator = np.random.default_rng(0)
+    records, clip = 20_001, 1.0
+    data = generator.normal(size=(records, FEATURES)) * 10.0 ** generator.uniform(-8, 8, size=(records, 1))
+    targets = _labels(objective, generator.integers(0, 3, records))
+    w = _parameters(objective, 1, 1.0)
+    everything = objective.clipped_gradient_sum(w, data, targets, clip)
+
+    steepest = int(np.argmax(objective.gradient_norms(w, data, targets)))
+    moves = []
+    for place in (0, 1023, 1024, steepest, records - 1):
+        kept = np.arange(records) != place
+        rest = objective.clipped_gradient_sum(w, data[kept], targets[kept], clip)
+        moves.append(np.linalg.norm(everything - rest))
+        assert moves[-1] <= clip
+    assert max(moves) > 0.5 * clip
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_sensitivity_is_attained(objective: Objective) -> None:
+    """The bound is not met by clipping to less: a large gradient counts with the whole limit."""
+    w = _parameters(objective, 2, 0.5)
+    data = np.random.default_rng(2).normal(size=(200, FEATURES))
+    targets = _labels(objective, np.arange(200) % 3)
+    norms = objective.gradient_norms(w, data, targets)
+    clip = float(np.median(norms[norms > 0.0]))
+    steepest = int(np.argmax(norms))
+
+    one = objective.clipped_gradient_sum(
+        w, data[steepest : steepest + 1], targets[steepest : steepest + 1], clip
+    )
+    assert clip * (1.0 - 2.0**-19) <= np.linalg.norm(one) <= clip

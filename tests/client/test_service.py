@@ -1,0 +1,284 @@
+"""The client and the real service agree."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpledger_client import (
+    AlreadyExists,
+    Authorization,
+    BudgetExhausted,
+    Dataset,
+    Forbidden,
+    Full,
+    Gaussian,
+    InvalidRequest,
+    KeyReused,
+    Laplace,
+    Ledger,
+    NoisyMax,
+    NotFound,
+    Poisson,
+    PreconditionFailed,
+    Release,
+    Unauthorized,
+    Unproven,
+    WithoutReplacement,
+)
+from tests.client.thin.fake import Looked
+
+STEP = Gaussian(1.0, 10.0)
+STEP_RHO = 0.005
+Opener = Callable[..., Dataset]
+
+
+def test_a_release_is_preceded_by_an_entry(dataset: Dataset) -> None:
+    seen: list[Any] = []
+
+    def value() -> Any:
+        seen.extend(dataset.entries(kind="authorized"))
+        return np.zeros(3)
+
+    released = dataset.run("job-1").release(Release(STEP, purpose="gradient"), value)
+
+    assert released.shape == (3,)
+    (entry,) = seen
+    assert (entry["run"], entry["purpose"]) == ("job-1", "gradient")
+    assert entry["step"]["releases"] == [STEP.fields()]
+
+
+def test_what_is_spent_is_what_was_granted(dataset: Dataset) -> None:
+    account = dataset.run("job")
+    granted = [account.authorize(STEP).granted for _ in range(3)]
+
+    budget = dataset.budget()
+    assert budget.sequence == granted[-1].sequence == 4
+    assert budget.spent["rho"] == pytest.approx(3 * STEP_RHO)
+    assert budget.spent["rho"] >= sum(each.cost.rho or 0.0 for each in granted)
+    assert granted[-1].remaining["fraction"] == budget.fraction
+    assert next(dataset.runs())["entries"] == 3
+    assert dataset.verification()["valid"]
+
+
+def test_an_exhausted_budget_is_told_and_costs_nothing(dataset: Dataset) -> None:
+    account = dataset.run("job")
+    look = Looked(0.0)
+
+    with pytest.raises(BudgetExhausted) as raised:
+        account.release(Gaussian(1.0, 0.9), look)
+
+    assert look.times == 0
+    assert raised.value.requested["cost"]["rho"] > 0.5
+    assert raised.value.remaining["rho"] == pytest.approx(0.5)
+    assert raised.value.fits["times"] == 0
+    assert 0.7 < raised.value.fits["cost_fraction"] < 0.9
+    assert dataset.budget().spent["rho"] == 0.0
+
+
+def test_a_run_stops_exactly_when_its_budget_ends(dataset: Dataset) -> None:
+    account, look = dataset.run("job"), Looked(0.0)
+
+    with pytest.raises(BudgetExhausted):
+        [account.release(Gaussian(1.0, 2.0), look) for _ in range(9)]
+
+    assert look.times == 3
+    assert len(list(dataset.entries(kind="authorized"))) == 3
+
+
+def test_one_key_is_charged_once(dataset: Dataset) -> None:
+    account = dataset.run("job")
+    account.authorize(STEP, key="my-key")
+
+    with pytest.raises(KeyReused):
+        account.authorize(Gaussian(1.0, 11.0), key="my-key")
+    assert dataset.budget().sequence == 2
+
+
+def test_a_reservation_is_held_and_then_settled(dataset: Dataset) -> None:
+    account = dataset.run("job")
+
+    with account.reserve(STEP, times=20, expires_in_seconds=600, sample=Full()) as hold:
+        assert dataset.budget().reserved["rho"] == pytest.approx(20 * STEP_RHO)
+        for _ in range(7):
+            hold.release(0.0)
+
+    assert hold.settlement is not None
+    assert (hold.settlement.used, hold.settlement.returned) == (7, 13)
+    assert dataset.budget().spent["rho"] == pytest.approx(7 * STEP_RHO)
+    assert dataset.budget().reserved["open"] == 0
+
+
+def test_a_reservation_of_a_job_that_fails_is_settled_with_what_it_used(dataset: Dataset) -> None:
+    def crash() -> None:
+        raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"), dataset.run("job").reserve(STEP, times=20) as hold:
+        hold.release(crash)
+
+    assert dataset.budget().spent["rho"] == pytest.approx(STEP_RHO)
+
+
+def test_a_reservation_that_nobody_settles_is_charged_in_full(dataset: Dataset) -> None:
+    with dataset.run("job").reserve(STEP, times=20, expires_in_seconds=0.05) as hold:
+        hold.release(0.0)
+        while dataset.budget().reserved["open"]:
+            dataset.run("other").authorize(Gaussian(1.0, 1e4))
+
+    assert hold.settlement is None
+    assert dataset.budget().spent["rho"] >= 20 * STEP_RHO
+
+
+def test_partitions_are_spent_side_by_side(open_dataset: Opener, ledger: Ledger) -> None:
+    dataset = open_dataset()
+    names = dataset.open_partitions(3)
+    own = dataset.open_partitions(["alice", "bob"], {"accounting": "zcdp", "rho": 0.006})
+    spends = [dataset.run("round-1", partition=name).spend(STEP) for name in names + own]
+
+    first = ledger.authorize_all(spends)
+    second = ledger.authorize_all(spends)
+
+    assert all(isinstance(each, Authorization) for each in first)
+    assert [type(each) for each in second] == [Authorization] * 3 + [BudgetExhausted] * 2
+    refused = second[-1]
+    assert isinstance(refused, BudgetExhausted)
+    assert refused.problem["partition"] == "bob"
+    assert refused.fits["times"] == 0
+    assert dataset.budget().spent["rho"] == pytest.approx(2 * STEP_RHO)
+    assert [each["name"] for each in dataset.partitions()] == ["0", "1", "2", "alice", "bob"]
+    assert isinstance(first[0], Authorization)
+    assert first[0].granted.partition == "0"
+    assert isinstance(first[0].release(0.0), float)
+
+
+def test_all_or_nothing_takes_all_or_nothing(open_dataset: Opener, ledger: Ledger) -> None:
+    rich, poor = open_dataset(), open_dataset(budget={"accounting": "zcdp", "rho": 0.001})
+    spends = [each.run("job").spend(STEP) for each in (rich, poor)]
+
+    with pytest.raises(BudgetExhausted) as raised:
+        ledger.authorize_all(spends, mode="all-or-nothing")
+
+    assert [list(each) for each in raised.value.problem["results"]] == [["not_taken"], ["refused"]]
+    assert rich.budget().spent["rho"] == 0.0
+    assert len(ledger.authorize_all(spends[:1], mode="all-or-nothing")) == 1
+
+
+def test_an_item_that_cannot_be_decided_does_not_hinder_the_others(dataset: Dataset, ledger: Ledger) -> None:
+    spends = [dataset.run("job").spend(STEP), ledger.dataset("nowhere").run("job").spend(STEP)]
+
+    granted, failed = ledger.authorize_all(spends)
+
+    assert isinstance(granted, Authorization)
+    assert isinstance(failed, NotFound)
+
+
+def test_a_sample_that_is_looked_at_again_is_charged_raw(open_dataset: Opener) -> None:
+    dataset = open_dataset(budget={"accounting": "rdp", "epsilon": 8.0, "delta": 1e-6})
+    account = dataset.run("job")
+    first = account.authorize(Gaussian(1.0, 4.0), sample=Poisson(0.01))
+
+    again = account.authorize(Gaussian(1.0, 4.0), sample=first.same_sample)
+
+    assert max(again.granted.cost.epsilons) > 10 * max(first.granted.cost.epsilons[:3])
+    assert again.same_sample == first.same_sample
+
+
+def test_a_cost_is_told_and_not_charged(ledger: Ledger) -> None:
+    cost = ledger.cost([STEP, Laplace(1.0, 10.0)], adjacency="add-remove", orders=[2.0, 4.0])
+    sampled = ledger.cost(STEP, adjacency="add-remove", sample=Poisson(0.1), orders=[2.0, 4.0])
+
+    assert cost.orders == (2.0, 4.0)
+    assert cost.epsilons[0] > sampled.epsilons[0] > 0.0
+    assert cost.rho is not None
+    assert cost.mu is not None
+
+
+def test_refusals_of_the_service_have_their_kinds(dataset: Dataset, ledger: Ledger) -> None:
+    account = dataset.run("job")
+    with pytest.raises(NotFound):
+        ledger.dataset("nowhere").budget()
+    with pytest.raises(AlreadyExists):
+        dataset.open({"accounting": "zcdp", "rho": 1.0})
+    with pytest.raises(Unproven):
+        account.authorize(STEP, sample=Poisson(0.1))
+    with pytest.raises(InvalidRequest) as raised:
+        ledger.dataset("other").open({"accounting": "zcdp", "rho": -1.0})
+    assert "rho" in (raised.value.field or "")
+    with pytest.raises(PreconditionFailed):
+        dataset.change_budget({"accounting": "zcdp", "rho": 1.0}, "more", sequence=99)
+
+
+def test_a_budget_is_changed_as_it_was_seen(dataset: Dataset) -> None:
+    dataset.change_budget({"accounting": "zcdp", "rho": 0.75}, "more", sequence=dataset.budget().sequence)
+
+    assert dataset.budget().limit["rho"] == 0.75
+
+
+def test_opening_what_is_open_can_be_allowed(dataset: Dataset) -> None:
+    assert dataset.open({"accounting": "zcdp", "rho": 9.0}, exist_ok=True).budget().limit["rho"] == 0.5
+
+
+def test_settings_of_a_dataset_arrive(open_dataset: Opener) -> None:
+    settings = {"adjacency": "replace-one", "unit": "user", "records": 48842, "description": "adults"}
+    shown = open_dataset(**settings, partition_key="private").show()
+
+    assert {name: shown[name] for name in settings} == settings
+    assert shown["partition_key"] == "private"
+
+
+def test_monotonic_selection_needs_add_remove(open_dataset: Opener) -> None:
+    account = open_dataset(adjacency="replace-one").run("job")
+
+    with pytest.raises(InvalidRequest) as raised:
+        account.authorize(NoisyMax("gumbel", 1.0, 5.0, monotonic=True))
+    assert type(raised.value).__name__ == "AdjacencyMismatch"
+
+
+def test_tokens_decide_who_may_what(ledger: Ledger, database: Any) -> None:
+    body = {"scopes": ["read"]}
+    token = ledger._keyed(_token_call(body)).body["token"]
+
+    reader = Ledger.embedded(database, token=token)
+    assert "data" in str(list(reader.datasets()))
+    with pytest.raises(Forbidden):
+        reader.dataset("data-0").run("job").authorize(STEP)
+    with pytest.raises(Unauthorized):
+        list(Ledger.embedded(database, token="dpl_aaaa_aaaaaaaaaaaaaaaaaaaaaaaa").datasets())
+    reader.close()
+
+
+def _token_call(body: dict[str, Any]) -> Any:
+    from dpledger_client._calls import Call
+
+    return Call("POST", "/v1/tokens", body, keyed=True)
+
+
+def test_handles_work_after_pickling_and_copying(dataset: Dataset) -> None:
+    account = dataset.run("job")
+    account.authorize(STEP)
+
+    for again in (pickle.loads(pickle.dumps(account)), copy.deepcopy(account)):
+        again.authorize(STEP)
+        again.dataset.ledger.close()
+
+    assert dataset.budget().sequence == 4
+
+
+def test_many_threads_share_one_handle(dataset: Dataset) -> None:
+    account = dataset.run("job")
+    with ThreadPoolExecutor(8) as pool:
+        granted = list(pool.map(lambda _: account.authorize(STEP).granted.sequence, range(40)))
+
+    assert sorted(granted) == list(range(2, 42))
+
+
+def test_the_service_reads_a_sample_of_fixed_size(ledger: Ledger) -> None:
+    sample = WithoutReplacement.of_size(10, 1000)
+
+    cost = ledger.cost(Gaussian(2.0, 8.0), adjacency="replace-one", sample=sample, orders=[2.0, 8.0])
+
+    assert 0.0 < cost.epsilons[0] < cost.epsilons[1] < 8.0 * 2.0**2 / (2.0 * 8.0**2)

@@ -1,0 +1,233 @@
+"""Gradients are those of the losses, clipped sums are sums of clipped gradients, rows are bounded."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpledger_client.objectives import (
+    CLIP_MARGIN,
+    L1,
+    L2,
+    MLP,
+    HingeSVM,
+    HuberSVM,
+    LeastSquares,
+    Logistic,
+    Objective,
+    Softmax,
+    Unregularized,
+)
+
+BINARY: list[Objective] = [Logistic(), HuberSVM(0.5), HuberSVM(0.1), HingeSVM(), LeastSquares()]
+MULTICLASS: list[Objective] = [Softmax(3), MLP([4], 3), MLP([5, 3], 3, "relu"), MLP([], 3)]
+OBJECTIVES = BINARY + MULTICLASS
+RECORDS, FEATURES = 1300, 4
+
+
+def _data(objective: Objective, records: int = RECORDS) -> tuple[Any, Any, Any]:
+    generator = np.random.default_rng(7)
+    rows = generator.normal(size=(records, FEATURES))
+    binary = objective in BINARY
+    labels = generator.choice([-1.0, 1.0], records) if binary else generator.integers(0, 3, records)
+    w = generator.normal(size=objective.dimension(rows, labels))
+    return w, rows, labels
+
+
+def _one_by_one(objective: Objective, w: Any, rows: Any, labels: Any) -> Any:
+    """The gradient of each example by itself: slow and obvious."""
+    return np.array([objective.gradient_sum(w, rows[i : i + 1], labels[i : i + 1]) for i in range(len(rows))])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_is_that_of_the_loss(objective: Objective) -> None:
+    w, rows, labels = _data(objective, 40)
+    for regularizer in (Unregularized(), L2(0.3), L1(0.2)):
+        objective.regularizer = regularizer
+        steps = 1e-6 * np.eye(w.size)
+        slopes = [
+            (objective.loss(w + s, rows, labels) - objective.loss(w - s, rows, labels)) / 2e-6 for s in steps
+        ]
+        assert objective.gradient(w, rows, labels) == pytest.approx(np.array(slopes), abs=2e-8)
+    objective.regularizer = Unregularized()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_sums_over_many_blocks_are_sums_over_examples(objective: Objective) -> None:
+    w, rows, labels = _data(objective)
+    each = _one_by_one(objective, w, rows, labels)
+    norms = np.linalg.norm(each, axis=1)
+
+    assert objective.gradient_sum(w, rows, labels) == pytest.approx(each.sum(axis=0), rel=1e-9, abs=1e-9)
+    assert objective.gradient_norms(w, rows, labels) == pytest.approx(norms, rel=1e-9)
+    losses = [objective.losses(w, rows[i : i + 1], labels[i : i + 1])[0] for i in range(0, RECORDS, 50)]
+    assert objective.losses(w, rows, labels)[::50] == pytest.approx(losses, rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("clip", [1e-3, 0.5, 3.0, 1e6])
+def test_a_clipped_sum_is_the_sum_of_clipped_gradients(objective: Objective, clip: float) -> None:
+    w, rows, labels = _data(objective)
+    each = _one_by_one(objective, w, rows, labels)
+    norms = np.linalg.norm(each, axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        clipped = np.where(norms > 0.0, np.minimum(1.0, clip * (1.0 - CLIP_MARGIN) / norms) * each, 0.0)
+
+    known = np.linalg.norm(rows, axis=1)
+    for given in (None, known):
+        found = objective.clipped_gradient_sum(w, rows, labels, clip, given)
+        assert found == pytest.approx(clipped.sum(axis=0), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_without_clipping_in_force_a_clipped_sum_is_the_sum(objective: Objective) -> None:
+    w, rows, labels = _data(objective)
+
+    found = objective.clipped_gradient_sum(w, rows, labels, 1e9)
+    assert found == pytest.approx(objective.gradient_sum(w, rows, labels), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200, 1e308])
+def test_a_row_that_is_not_finite_or_overflows_is_bounded(objective: Objective, bad: float) -> None:
+    w, rows, labels = _data(objective, 30)
+    clip = 0.7
+    before = objective.clipped_gradient_sum(w, rows, labels, clip)
+    loss_before = objective.clipped_loss_sum(w, rows, labels, clip)
+    for place in range(FEATURES):
+        spoiled = rows.copy()
+        spoiled[3, place] = bad
+        after = objective.clipped_gradient_sum(w, spoiled, labels, clip)
+        assert np.linalg.norm(after - before) <= 2 * clip
+        assert abs(objective.clipped_loss_sum(w, spoiled, labels, clip) - loss_before) <= clip
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_label_that_is_none_is_bounded(objective: Objective) -> None:
+    w, rows, labels = _data(objective, 30)
+    before = objective.clipped_gradient_sum(w, rows, labels, 0.7)
+    for bad in (math.nan, math.inf, 1e300, 99.0, -7.5):
+        spoiled = labels.astype(np.float64)
+        spoiled[3] = bad
+        after = objective.clipped_gradient_sum(w, rows, spoiled, 0.7)
+        assert np.linalg.norm(after - before) <= 1.4
+        assert 0.0 <= objective.clipped_loss_sum(w, rows, spoiled, 0.7) <= 30 * 0.7
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_examples_sum_to_zero(objective: Objective) -> None:
+    w, rows, labels = _data(objective, 5)
+    empty = rows[:0], labels[:0]
+
+    assert not objective.gradient_sum(w, *empty).any()
+    assert not objective.clipped_gradient_sum(w, *empty, 1.0).any()
+    assert objective.clipped_loss_sum(w, *empty, 1.0) == 0.0
+    assert objective.losses(w, *empty).shape == objective.gradient_norms(w, *empty).shape == (0,)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_losses_are_not_negative_and_clipped_sums_are_theirs(objective: Objective) -> None:
+    w, rows, labels = _data(objective)
+    losses = objective.losses(w, rows, labels)
+
+    assert losses.min() >= -1e-12
+    limit = 0.4 * (1.0 - CLIP_MARGIN)
+    assert objective.clipped_loss_sum(w, rows, labels, 0.4) == pytest.approx(np.minimum(losses, limit).sum())
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_single_precision_is_summed_in_double(objective: Objective) -> None:
+    w, rows, labels = _data(objective)
+    single = rows.astype(np.float32)
+
+    found = objective.clipped_gradient_sum(w, single, labels, 0.5)
+    wanted = objective.clipped_gradient_sum(w, single.astype(np.float64), labels, 0.5)
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf])
+def test_limits_are_checked(objective: Objective, clip: float) -> None:
+    w, rows, labels = _data(objective, 5)
+
+    for function in (objective.clipped_gradient_sum, objective.clipped_loss_sum):
+        with pytest.raises(ValueError, match="clip"):
+            function(w, rows, labels, clip)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_parameters_are_checked(objective: Objective) -> None:
+    w, rows, labels = _data(objective, 5)
+    w[0] = math.nan
+
+    with pytest.raises(ValueError, match="finite"):
+        objective.clipped_gradient_sum(w, rows, labels, 1.0)
+
+
+def _bounded_rows(objective: Objective) -> tuple[Any, Any, Any]:
+    w, rows, labels = _data(objective, 300)
+    return w, 2.0 * rows / np.maximum(2.0, np.linalg.norm(rows, axis=1, keepdims=True)), labels
+
+
+@pytest.mark.parametrize("objective", [*BINARY, Softmax(3)])
+def test_no_gradient_is_longer_than_the_lipschitz_constant(objective: Objective) -> None:
+    w, rows, labels = _bounded_rows(objective)
+    bound = objective.lipschitz(2.0, float(np.linalg.norm(w)))
+
+    assert math.isfinite(bound)
+    for size in (0.0, 0.1, 1.0):
+        assert objective.gradient_norms(size * w, rows, labels).max() <= bound * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", [Logistic(), HuberSVM(0.5), LeastSquares(), Softmax(3)])
+def test_gradients_change_no_faster_than_the_smoothness_allows(objective: Objective) -> None:
+    objective.regularizer = L2(0.25)
+    w, rows, labels = _bounded_rows(objective)
+    generator = np.random.default_rng(5)
+    bound = objective.smoothness(2.0)
+    for size in (1e-4, 0.1, 3.0):
+        other = w + size * generator.normal(size=w.size)
+        change = objective.gradient(w, rows, labels) - objective.gradient(other, rows, labels)
+        assert np.linalg.norm(change) <= bound * np.linalg.norm(w - other) * (1.0 + 1e-9)
+    assert bound <= 5.0 * 4.0
+
+
+def test_what_is_not_smooth_says_so() -> None:
+    assert HingeSVM().smoothness() == math.inf
+    assert Logistic(L1(0.1)).smoothness() == math.inf
+    assert MLP([3], 2).lipschitz() == math.inf
+    assert LeastSquares().lipschitz() == math.inf
+
+
+@pytest.mark.parametrize("regularizer", [Unregularized(), L2(0.7), L1(0.7)])
+def test_the_proximal_point_is_the_minimiser(regularizer: Any) -> None:
+    w = np.array([2.0, -0.3, 0.0, 0.35])
+    point = regularizer.proximal(w, 0.5)
+
+    def value(v: Any) -> float:
+        return float(0.5 * np.sum((v - w) ** 2)) + 0.5 * float(regularizer.value(v))
+
+    generator = np.random.default_rng(3)
+    nearby = [point + generator.normal(scale=size, size=4) for size in (1e-3, 0.1, 1.0) for _ in range(50)]
+    assert min(map(value, nearby)) >= value(point)
+
+
+def test_strong_convexity_comes_from_the_regulariser() -> None:
+    assert (L2(0.3).strong_convexity, L1(0.3).strong_convexity) == (0.3, 0.0)
+    assert Logistic(L2(0.3)).smoothness(2.0) == 1.3
+
+
+def test_a_network_starts_from_its_shapes_alone_and_can_learn() -> None:
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(400, 2))
+    labels = (rows[:, 0] * rows[:, 1] > 0).astype(np.int64)
+    network = MLP([8], 2)
+    w = network.initial(rows, labels)
+    assert np.array_equal(w, network.initial(rows + 1.0, 1 - labels))
+    assert w.size == network.dimension(rows, labels) == 2 * 8 + 8 + 8 * 2 + 2
+
+    for _ in range(800):
+        w = w - 2.0 * network.gradient(w, rows, labels)
+
+    assert np.mean(network.predict(w, rows) == labels) > 0.95

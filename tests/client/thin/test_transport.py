@@ -1,0 +1,380 @@
+"""What is asked again and what is not, under which key, and which error says what."""
+
+import asyncio
+import copy
+import json
+import pickle
+import time
+from typing import Any
+
+import httpx2
+import pytest
+
+import dpledger_client
+from dpledger_client import (
+    AdjacencyMismatch,
+    AlreadyExists,
+    AsyncLedger,
+    BudgetExhausted,
+    DPLedgerError,
+    Forbidden,
+    Gaussian,
+    InvalidRequest,
+    KeyReused,
+    Ledger,
+    NoAnswer,
+    NotFound,
+    Poisson,
+    PreconditionFailed,
+    Refused,
+    Release,
+    ReservationClosed,
+    Retries,
+    ServiceFailed,
+    Unattainable,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+    Unproven,
+    errors,
+)
+from tests.client.thin.fake import FakeService, dropped, problem, recorded_but_dropped
+
+STEP = Gaussian(1.0, 10.0)
+TOKEN = "dpl_abc_secretsecretsecret"
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Nobody waits in these tests; how long they would have is kept."""
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", found.append)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return found
+
+
+def _ledger(service: FakeService, **options: Any) -> Ledger:
+    return Ledger("http://ledger", TOKEN, transport=service.transport, **options)
+
+
+def test_a_request_says_who_asks_and_what() -> None:
+    service = FakeService()
+    account = _ledger(service).dataset("adult").run("job", partition="p")
+
+    account.authorize([Release(STEP, count=2, purpose="gradient")], sample=Poisson(0.1))
+
+    (request,) = service.requests
+    assert (request.method, request.url.path) == ("POST", "/v1/datasets/adult/authorizations")
+    assert request.headers["authorization"] == f"Bearer {TOKEN}"
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.content) == {
+        "run": "job",
+        "releases": [
+            {
+                "mechanism": "gaussian",
+                "sensitivity": 1.0,
+                "noise_std": 10.0,
+                "count": 2,
+                "purpose": "gradient",
+            }
+        ],
+        "sample": {"scheme": "poisson", "rate": 0.1},
+        "partition": "p",
+    }
+
+
+def test_every_intent_has_a_key_of_its_own() -> None:
+    service = FakeService()
+    account = _ledger(service).dataset("d").run("job")
+
+    for _ in range(3):
+        account.authorize(STEP)
+
+    assert len(set(service.keys)) == 3
+    assert min(len(key) for key in service.keys) >= 32
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        dropped,
+        lambda _: problem(503, "unavailable"),
+        lambda _: httpx2.Response(502, text="bad gateway"),
+        lambda _: problem(409, "idempotency-key-in-flight"),
+    ],
+)
+def test_without_an_answer_the_same_is_asked_again_under_the_same_key(
+    failure: Any, pauses: list[float]
+) -> None:
+    service = FakeService(failure, failure)
+
+    granted = _ledger(service).dataset("d").run("job").authorize(STEP).granted
+
+    assert len(set(service.keys)) == 1
+    assert len(service.requests) == 3
+    assert len(pauses) == 2
+    assert len({request.content for request in service.requests}) == 1
+    assert granted.key == service.keys[0]
+
+
+def test_an_answer_lost_on_the_way_is_asked_for_again_and_paid_once(pauses: list[float]) -> None:
+    service = FakeService()
+    service.failures.append(recorded_but_dropped(service))
+
+    granted = _ledger(service).dataset("d").run("job").authorize(STEP).granted
+
+    assert granted.replayed
+    assert len(service.entries) == 1
+    assert len(pauses) == 1
+
+
+def test_a_service_that_says_how_long_it_needs_is_given_that_time(pauses: list[float]) -> None:
+    def busy(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(503, json={"type": "x"}, headers={"Retry-After": "7"})
+
+    _ledger(FakeService(busy)).dataset("d").run("job").authorize(STEP)
+
+    assert pauses == [7.0]
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    policy = Retries(attempts=6, first_pause_seconds=1.0, longest_pause_seconds=3.0)
+    drawn = [list(policy.pauses()) for _ in range(200)]
+    longest = [max(each[place] or 0.0 for each in drawn) for place in range(6)]
+
+    assert all(each[-1] is None and len(each) == 6 for each in drawn)
+    assert [longest[place] <= limit for place, limit in enumerate([1.0, 2.0, 3.0, 3.0, 3.0])] == [True] * 5
+    assert longest[1] > 1.0
+    assert longest[2] > 2.0
+
+
+def test_retries_end(pauses: list[float]) -> None:
+    service = FakeService(*[dropped] * 50)
+    ledger = _ledger(service, retries=Retries(attempts=4))
+
+    with pytest.raises(NoAnswer, match="no route") as raised:
+        ledger.dataset("d").run("job").authorize(STEP)
+
+    assert len(service.requests) == 4
+    assert len(pauses) == 3
+    assert raised.value.key == service.keys[0]
+
+
+def test_a_service_that_stays_away_is_unavailable(pauses: list[float]) -> None:
+    service = FakeService(*[lambda _: problem(503, "unavailable")] * 50)
+
+    with pytest.raises(Unavailable):
+        _ledger(service, retries=Retries(attempts=2)).dataset("d").budget()
+
+    assert len(pauses) == 1
+
+
+def test_what_had_no_answer_can_be_asked_again_later_under_its_key(pauses: list[float]) -> None:
+    service = FakeService()
+    service.failures = [recorded_but_dropped(service), *[dropped] * 3]
+    account = _ledger(service, retries=Retries(attempts=4)).dataset("d").run("job")
+
+    with pytest.raises(NoAnswer) as raised:
+        account.authorize(STEP)
+    granted = account.authorize(STEP, key=raised.value.key).granted
+
+    assert granted.replayed
+    assert len(service.entries) == 1
+    assert len(pauses) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "slug", "kind"),
+    [
+        (409, "budget-exhausted", BudgetExhausted),
+        (401, "unauthenticated", Unauthorized),
+        (401, "token-ended", Unauthorized),
+        (403, "forbidden", Forbidden),
+        (404, "not-found", NotFound),
+        (409, "already-exists", AlreadyExists),
+        (422, "invalid-input", InvalidRequest),
+        (422, "adjacency-mismatch", AdjacencyMismatch),
+        (422, "unproven", Unproven),
+        (422, "unreachable", Unattainable),
+        (422, "idempotency-key-reused", KeyReused),
+        (409, "reservation-closed", ReservationClosed),
+        (412, "precondition-failed", PreconditionFailed),
+        (413, "payload-too-large", InvalidRequest),
+        (418, "of-a-later-version", InvalidRequest),
+    ],
+)
+def test_a_refusal_is_raised_as_its_kind_and_never_asked_again(
+    status: int, slug: str, kind: type[Refused], pauses: list[float]
+) -> None:
+    service = FakeService(lambda _: problem(status, slug))
+
+    with pytest.raises(kind, match="because") as raised:
+        _ledger(service).dataset("d").run("job").authorize(STEP)
+
+    assert type(raised.value) is kind
+    assert (raised.value.slug, raised.value.status) == (slug, status)
+    assert raised.value.key == service.keys[0]
+    assert len(service.requests) == 1
+    assert pauses == []
+
+
+def test_a_fault_of_the_service_is_not_asked_again(pauses: list[float]) -> None:
+    service = FakeService(lambda _: problem(500, "internal-error"))
+
+    with pytest.raises(ServiceFailed) as raised:
+        _ledger(service).dataset("d").run("job").authorize(STEP)
+
+    assert raised.value.key == service.keys[0]
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(200, text="<html>welcome</html>"),
+        httpx2.Response(201, json=["a list"]),
+        httpx2.Response(302, json={}),
+        httpx2.Response(404, json={"detail": "Not Found"}),
+    ],
+)
+def test_an_answer_of_something_else_is_recognised(response: httpx2.Response) -> None:
+    service = FakeService(lambda _: response)
+
+    with pytest.raises(UnexpectedAnswer):
+        _ledger(service).dataset("d").run("job").authorize(STEP)
+
+
+def test_an_exhausted_budget_says_what_was_asked_what_is_left_and_what_fits() -> None:
+    members = {
+        "requested": {"times": 1, "cost": {"rho": 2.0}},
+        "remaining": {"rho": 0.5, "fraction": 0.1},
+        "fits": {"times": 0, "cost_fraction": 0.25},
+    }
+    service = FakeService(lambda _: problem(409, "budget-exhausted", **members))
+
+    with pytest.raises(BudgetExhausted) as raised:
+        _ledger(service).dataset("d").run("job").authorize(STEP)
+
+    error = raised.value
+    assert (error.requested, error.remaining, error.fits) == tuple(members.values())
+
+
+def _all_errors(kind: type[Exception]) -> set[type[Exception]]:
+    below = set(kind.__subclasses__())
+    return below.union(*map(_all_errors, below))
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_code() -> None:
+    drawn = [line for line in (errors.__doc__ or "").splitlines() if "──" in line]
+    parents: dict[int, str] = {0: "DPLedgerError"}
+    pairs = set()
+    for line in drawn:
+        depth = line.index("── ") // 4 + 1
+        parents[depth] = line[line.index("── ") + 3 :].split()[0]
+        pairs.add((parents[depth - 1], parents[depth]))
+
+    kinds = _all_errors(DPLedgerError)
+    assert pairs == {(kind.__bases__[0].__name__, kind.__name__) for kind in kinds}
+    assert {kind.__name__ for kind in kinds} <= set(dpledger_client.__all__)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BudgetExhausted({"detail": "d", "fits": {"times": 3}}, "key"),
+        NoAnswer("gone", "key"),
+        UnexpectedAnswer("what"),
+    ],
+)
+def test_errors_survive_the_way_back_from_a_worker(error: DPLedgerError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is type(error)
+    assert (str(again), again.__dict__) == (str(error), error.__dict__)
+
+
+def test_pages_are_read_one_after_another() -> None:
+    pages = [{"items": [{"run": "a"}], "next": "CURSOR"}, {"items": [{"run": "b"}], "next": None}]
+    service = FakeService(*[lambda _, page=page: httpx2.Response(200, json=page) for page in pages])
+
+    assert [each["run"] for each in _ledger(service).dataset("d").runs()] == ["a", "b"]
+    assert [request.url.params.get("next") for request in service.requests] == [None, "CURSOR"]
+
+
+def test_handles_can_be_pickled_and_copied_and_say_no_secrets() -> None:
+    ledger = Ledger("http://ledger", TOKEN, timeout_seconds=3.0)
+    account = ledger.dataset("adult").run("job", partition="p")
+
+    for again in (pickle.loads(pickle.dumps(account)), copy.deepcopy(account), copy.copy(account)):
+        assert again.dataset.ledger._wire.connection == ledger._wire.connection
+        assert (again.name, again.partition, again.dataset.name) == ("job", "p", "adult")
+    for shown in (repr(account), repr(ledger), repr(ledger.dataset("adult")), repr(ledger._wire.connection)):
+        assert "secret" not in shown
+
+
+def test_a_handle_that_has_been_used_can_be_pickled() -> None:
+    service = FakeService()
+    account = _ledger(service).dataset("d").run("job")
+    account.authorize(STEP)
+
+    state = account.dataset.ledger._wire.__reduce__()
+
+    assert state[1] == (account.dataset.ledger._wire.connection,)
+
+
+def test_an_address_is_checked() -> None:
+    with pytest.raises(ValueError, match="http"):
+        Ledger("ledger:8000")
+
+
+def test_the_async_client_asks_again_under_the_same_key(pauses: list[float]) -> None:
+    service = FakeService(dropped, lambda _: problem(503, "unavailable"))
+
+    async def job() -> Any:
+        async with AsyncLedger("http://ledger", TOKEN, transport=service.transport) as ledger:
+            account = ledger.dataset("d").run("job")
+            yes = await account.authorize(STEP)
+            async with account.reserve(STEP, times=4) as hold:
+                hold.take()
+            return yes, hold
+
+    yes, hold = asyncio.run(job())
+
+    assert len(set(service.keys[:3])) == 1
+    assert len(pauses) == 2
+    assert yes.granted.id == "d~1"
+    assert hold.settlement.used == 1
+
+
+def test_the_async_client_refuses_alike() -> None:
+    service = FakeService(lambda _: problem(409, "budget-exhausted", fits={"times": 2}))
+
+    async def job() -> None:
+        await AsyncLedger("http://ledger", transport=service.transport).dataset("d").run("j").authorize(STEP)
+
+    with pytest.raises(BudgetExhausted) as raised:
+        asyncio.run(job())
+    assert raised.value.fits == {"times": 2}
+
+
+def test_the_async_client_can_be_used_from_one_event_loop_after_another() -> None:
+    service = FakeService()
+    ledger = AsyncLedger("http://ledger", transport=service.transport)
+
+    for _ in range(2):
+        asyncio.run(ledger.dataset("d").run("j").authorize(STEP))
+
+    assert len(service.entries) == 2
+
+
+def test_the_async_client_ends_its_retries(pauses: list[float]) -> None:
+    service = FakeService(*[dropped] * 9)
+    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Retries(attempts=2))
+
+    with pytest.raises(NoAnswer):
+        asyncio.run(ledger.key_set())
+    assert len(pauses) == 1

@@ -1,0 +1,243 @@
+"""Budgets: what each wire form allows, in exact terms, and what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpledger.accounting.conversion.renyi import epsilon_at
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.rounding import Direction, add
+from dpledger.ledger.budget import Accounting, Budget
+from tests.ledger.builders import ADD_REMOVE, BUDGETS, GAUSSIAN, PLAN, POISSON, budget_of, charge_of, gaussian
+
+
+@pytest.mark.parametrize(
+    "fields", [*BUDGETS, {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6, "plan": PLAN}]
+)
+def test_a_budget_is_read_back_bit_for_bit(fields: dict[str, Any]) -> None:
+    budget = Budget.from_fields(fields, ADD_REMOVE)
+
+    again = Budget.from_document(budget.document)
+
+    assert again.document == budget.document
+    assert again.limits.tobytes() == budget.limits.tobytes()
+    assert again.orders.tobytes() == budget.orders.tobytes()
+
+
+def steps_that_fit(budget: Budget, noise_std: float, rate: float) -> int:
+    charge = charge_of(
+        budget, {**GAUSSIAN, "noise_std": noise_std}, sample={"scheme": "poisson", "rate": rate}
+    )
+    spent, steps = np.zeros(budget.size), 0
+    while budget.admits(spent := add(spent, charge.amounts, Direction.UP)):
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(3.0, 3090), (1.0, 128)])
+def test_the_default_filter_grants_the_planned_steps(epsilon: float, least: int) -> None:
+    budget = budget_of(accounting="rdp", epsilon=epsilon, delta=1e-5, plan=PLAN)
+
+    assert steps_that_fit(budget, 1.1, 0.01) >= least
+
+
+def test_a_curve_for_one_plan_loses_nothing_to_weights() -> None:
+    plain = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5, plan=PLAN)
+    curve = budget_of(accounting="rdp-curve", epsilon=1.0, delta=1e-5, plan=PLAN)
+
+    assert steps_that_fit(curve, 1.1, 0.01) > steps_that_fit(plain, 1.1, 0.01)
+
+
+def test_weights_share_delta_and_most_of_it_goes_to_the_planned_order() -> None:
+    budget = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5, plan=PLAN)
+    assert budget.weights is not None
+
+    assert math.fsum(budget.weights.tolist()) <= 1.0
+    planned = int(budget.weights.argmax())
+    assert budget.weights[planned] == 0.9
+    assert 10.4 < budget.orders[planned] < 10.8
+
+
+@pytest.mark.parametrize("accounting", ["rdp", "rdp-order"])
+def test_every_order_alone_keeps_epsilon_within_its_share_of_delta(accounting: str) -> None:
+    budget = budget_of(accounting=accounting, epsilon=1.0, delta=1e-5)
+    weights = np.ones(1) if budget.weights is None else budget.weights
+    for order, limit, weight in zip(budget.orders, budget.limits, weights, strict=False):
+        if limit > 0.0:
+            spent = Cost(np.array([order]), np.array([limit]))
+            assert epsilon_at(spent, 1e-5 * weight)[0] <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("fields", "notion"), [({"accounting": "zcdp"}, "rho"), ({"accounting": "gdp"}, "mu")]
+)
+def test_a_scalar_target_is_shown_beside_what_it_was_asked_as(fields: dict[str, Any], notion: str) -> None:
+    budget = budget_of(**fields, epsilon=1.0, delta=1e-6)
+
+    assert set(budget.target) == {"epsilon", "delta", notion}
+    assert budget.admits(np.array([budget.limits[0], 0.0]))
+    assert not budget.admits(np.array([np.nextafter(budget.limits[0], np.inf), 0.0]))
+
+
+def test_gdp_is_tighter_than_zcdp_for_gaussians() -> None:
+    one, other = (budget_of(accounting=name, epsilon=1.0, delta=1e-6) for name in ("gdp", "zcdp"))
+    gdp, zcdp = (float(b.limits[0] / gaussian(b, 50.0).amounts[0]) for b in (one, other))
+
+    assert gdp > zcdp
+
+
+def test_additive_delta_is_set_aside_and_counted() -> None:
+    budget = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5, additive_delta=4e-6)
+    without = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5)
+    approximate = charge_of(budget, {"mechanism": "approximate", "epsilon": 0.001, "delta": 3e-6})
+
+    assert budget.additive_delta == 4e-6
+    assert (budget.limits[:-1] < without.limits[:-1]).all()
+    assert budget.admits(approximate.amounts)
+    assert not budget.admits(add(approximate.amounts, approximate.amounts, Direction.UP))
+    assert not without.admits(approximate.amounts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "budget.accounting"),
+        ({"accounting": "pld", "epsilon": 1.0, "delta": 1e-5}, "budget.accounting"),
+        ({"accounting": "zcdp"}, "budget.epsilon"),
+        ({"accounting": "zcdp", "rho": 0.0}, "budget.rho"),
+        ({"accounting": "zcdp", "rho": -1.0}, "budget.rho"),
+        ({"accounting": "zcdp", "rho": math.nan}, "budget.rho"),
+        ({"accounting": "zcdp", "rho": math.inf}, "budget.rho"),
+        ({"accounting": "zcdp", "rho": 1.0, "epsilon": 1.0}, "budget"),
+        ({"accounting": "zcdp", "mu": 1.0}, "budget.mu"),
+        ({"accounting": "gdp", "mu": True}, "budget.mu"),
+        ({"accounting": "rdp", "epsilon": 1.0}, "budget.delta"),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 0.0}, "budget.delta"),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1.0}, "budget.delta"),
+        (
+            {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "additive_delta": 1e-5},
+            "budget.additive_delta",
+        ),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "order": 3.0}, "budget.order"),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "plan": 7}, "budget.plan"),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "plan": {}}, "budget.plan.releases"),
+        ({"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-5, "order": 1.0}, "budget.order"),
+        ({"accounting": "rdp-order", "epsilon": 0.1, "delta": 1e-9, "order": 2.0}, "budget.order"),
+        ({"accounting": "rdp-curve"}, "budget"),
+        ({"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [1.0]}, "budget.epsilons"),
+        ({"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [1.0, -1.0]}, "budget.epsilons"),
+        ({"accounting": "rdp-curve", "orders": [3, 2], "epsilons": [1.0, 1.0]}, "budget.orders"),
+        ({"accounting": "rdp-curve", "orders": [2], "epsilons": [1.0], "epsilon": 1.0}, "budget"),
+    ],
+)
+def test_what_is_no_budget_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Budget.from_fields(fields, ADD_REMOVE)
+
+    assert refused.value.field == field
+
+
+def test_a_text_is_no_budget() -> None:
+    with pytest.raises(InvalidInput, match="an object"):
+        Budget.from_fields("1.0", ADD_REMOVE)
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
+def test_sampled_work_has_no_scalar_parameter(accounting: str) -> None:
+    budget = budget_of(accounting=accounting, epsilon=1.0, delta=1e-6)
+
+    with pytest.raises(Unproven, match="rdp"):
+        charge_of(budget, GAUSSIAN, sample=POISSON)
+
+
+@pytest.mark.parametrize("fields", BUDGETS)
+@settings(max_examples=50)
+@given(share=st.floats(0.0, 1.5))
+def test_the_fraction_left_is_rounded_down_and_within_bounds(fields: dict[str, Any], share: float) -> None:
+    budget = Budget.from_fields(fields, ADD_REMOVE)
+    used = np.append(budget.limits[:-1] * share, 0.0)
+
+    fraction = budget.fraction_left(used)
+
+    assert 0.0 <= fraction <= 1.0
+    assert fraction <= max(0.0, 1.0 - share) + 1e-12
+    assert fraction >= 1.0 - share - 1e-12
+    assert (fraction == 1.0) == (share == 0.0) or share < 1e-15
+
+
+def test_what_is_left_is_the_fraction_of_each_target() -> None:
+    budget = budget_of(accounting="gdp", epsilon=1.0, delta=1e-6)
+
+    left = budget.remaining_at(0.25)
+
+    assert left["fraction"] == 0.25
+    assert 0.249 < left["epsilon"] <= 0.25
+    assert 0.49 * budget.target["mu"] < left["mu"] <= 0.5 * budget.target["mu"]
+    assert left["delta"] == 1e-6
+    assert budget.remaining_at(1.0)["epsilon"] == 1.0
+    assert budget.remaining_at(0.0)["epsilon"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        ({"accounting": "zcdp", "rho": 0.5}, {"accounting": "zcdp", "rho": 0.25}),
+        ({"accounting": "gdp", "mu": 1.0}, {"accounting": "gdp", "epsilon": 1.0, "delta": 1e-6}),
+        (
+            {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "plan": PLAN},
+            {"accounting": "rdp", "epsilon": 2.0, "delta": 1e-6},
+        ),
+        (
+            {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-5, "order": 16},
+            {"accounting": "rdp-order", "epsilon": 2.0, "delta": 1e-5},
+        ),
+        (
+            {"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [1.0, 1.0]},
+            {"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [0.5, 2.0]},
+        ),
+    ],
+)
+def test_a_changed_limit_keeps_orders_and_weights(fields: dict[str, Any], changed: dict[str, Any]) -> None:
+    before = Budget.from_fields(fields, ADD_REMOVE)
+
+    after = before.relimited(changed, ADD_REMOVE)
+
+    assert after.accounting is before.accounting
+    assert after.orders.tobytes() == before.orders.tobytes()
+    if before.weights is not None and after.weights is not None:
+        assert after.weights.tobytes() == before.weights.tobytes()
+    assert after.limits.tobytes() != before.limits.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed", "field"),
+    [
+        ({"accounting": "zcdp", "rho": 0.5}, {"accounting": "gdp", "mu": 1.0}, "budget.accounting"),
+        (
+            {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-5, "order": 16},
+            {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-5, "order": 32},
+            "budget.orders",
+        ),
+        (
+            {"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [1.0, 1.0]},
+            {"accounting": "rdp-curve", "orders": [2, 4], "epsilons": [1.0, 1.0]},
+            "budget.orders",
+        ),
+    ],
+)
+def test_the_rule_and_its_orders_are_fixed_at_opening(
+    fields: dict[str, Any], changed: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Budget.from_fields(fields, ADD_REMOVE).relimited(changed, ADD_REMOVE)
+
+    assert refused.value.field == field
+
+
+def test_the_wire_names_are_those_of_the_contract() -> None:
+    assert [each.value for each in Accounting] == ["zcdp", "gdp", "rdp", "rdp-order", "rdp-curve"]

@@ -1,0 +1,200 @@
+"""Decisions hold in exact arithmetic, whatever the order of commands; a refusal changes nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpledger.accounting.rounding import Direction, scale
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import Authorize, Reserve
+from dpledger.ledger.decide import Granted, Refused, Stamp, decide
+from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
+from tests.ledger.driver import Driver, holds_exactly
+
+NOISES = [3.0, 7.0, 20.0, 55.0]
+
+commands = st.lists(
+    st.tuples(
+        st.sampled_from(["authorize", "reserve", "settle", "expire", "open", "own", "halve", "double"]),
+        st.integers(0, 3),
+        st.integers(0, 5),
+    ),
+    max_size=30,
+)
+
+
+def play(driver: Driver, script: list[tuple[str, int, int]]) -> None:
+    first = driver.book.budget
+    charges = [gaussian(first, noise) for noise in NOISES]
+    for verb, which, number in script:
+        place = None if number >= len(driver.partitions) else number
+        if verb == "authorize":
+            driver.authorize(charges[which], place)
+        elif verb == "reserve":
+            driver.reserve(charges[which], number + 1, place)
+        elif verb in ("settle", "expire") and driver.held:
+            sequence = min(driver.held)
+            used = min(which, driver.held[sequence].times) if verb == "settle" else None
+            driver.close(sequence, used)
+        elif verb in ("open", "own") and len(driver.partitions) < 5:
+            # A limit of its own that comes after the spending closes a partition, as a lowered budget does.
+            own = halved(first) if verb == "own" and not driver.book.committed_for(None).any() else None
+            driver.open(f"p{len(driver.partitions)}", budget=own)
+        elif verb in ("halve", "double") and not driver.partitions:
+            driver.change(halved(first) if verb == "halve" else first)
+
+
+def halved(budget: Budget) -> Budget:
+    limits = np.where(budget.limits > 0.0, budget.limits / 2, budget.limits)
+    return Budget(budget.accounting, budget.orders, limits, budget.target, budget.weights)
+
+
+@pytest.mark.parametrize("partition_key", ["fixed", "private"])
+@pytest.mark.parametrize("fields", BUDGETS)
+@settings(max_examples=30)
+@given(script=commands)
+def test_no_record_ever_bears_more_than_the_filter_allows(
+    fields: dict[str, Any], partition_key: str, script: list[tuple[str, int, int]]
+) -> None:
+    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    script = [each for each in script if each[0] not in ("halve", "double")]
+
+    play(driver, script)
+
+    for borne, limits in driver.borne():
+        assert holds_exactly(driver.book.budget, borne, limits)
+
+
+@pytest.mark.parametrize("fields", BUDGETS)
+def test_spending_goes_on_until_nothing_fits_and_hardly_earlier(fields: dict[str, Any]) -> None:
+    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
+    charge = gaussian(driver.book.budget, 12.0)
+
+    while isinstance(driver.authorize(charge), Granted):
+        pass
+
+    ((borne, limits),) = driver.borne()
+    more = [a + b for a, b in zip(borne, [*map(float, charge.amounts)], strict=True)]
+    slack = [float(limit) * (1 - 1e-9) for limit in limits]
+    assert not all(a <= b for a, b in zip(more, slack, strict=True))
+    assert driver.book.budget.fraction_left(driver.book.committed_for(None)) < 0.2
+
+
+def test_a_refusal_says_what_was_asked_and_what_would_fit() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    charge = gaussian(driver.book.budget, 1.0)  # ρ = 0.5 and a little for rounding up
+    small = gaussian(driver.book.budget, 10.0)  # ρ = 0.005
+
+    refused = driver.reserve(small, 250)
+
+    assert isinstance(refused, Refused)
+    assert refused.fits["times"] in (99, 100)
+    assert refused.fits["cost_fraction"] == 1.0
+    assert refused.remaining == {"fraction": 1.0, "rho": 0.5}
+    assert refused.sequence == 1
+    assert np.array_equal(refused.amounts, scale(small.amounts, 250, Direction.UP))
+    assert isinstance(driver.reserve(small, refused.fits["times"]), Granted)
+    again = driver.authorize(charge)
+    assert isinstance(again, Refused)
+    assert again.fits["times"] == 0
+    assert 0.0 <= again.fits["cost_fraction"] < 0.02
+
+
+def test_what_fits_respects_a_partitions_own_limit() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    driver.open("small", budget=budget_of(accounting="zcdp", rho=0.01))
+    charge = gaussian(driver.book.budget, 2.0)  # ρ = 0.125
+
+    refused = driver.authorize(charge, 0)
+
+    assert isinstance(refused, Refused)
+    assert refused.fits["cost_fraction"] == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("fields", BUDGETS)
+def test_a_refusal_changes_nothing_and_later_smaller_spends_still_fit(fields: dict[str, Any]) -> None:
+    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
+    before = driver.book
+
+    assert isinstance(driver.authorize(gaussian(before.budget, 0.05)), Refused)
+    assert driver.book is before
+    assert isinstance(driver.authorize(gaussian(before.budget, 50.0)), Granted)
+
+
+@settings(max_examples=100)
+@given(noise=st.sampled_from(NOISES), times=st.integers(1, 3000))
+def test_the_largest_number_of_repetitions_that_fits_is_told(noise: float, times: int) -> None:
+    driver = Driver.of(budget_of(accounting="rdp", epsilon=1.0, delta=1e-5))
+    charge = gaussian(driver.book.budget, noise)
+    command = Reserve(charge, "run", times, 1)
+
+    outcome = decide(driver.book, command, Stamp(2, "ann"))
+
+    if isinstance(outcome, Refused):
+        fitting = outcome.fits["times"]
+        assert fitting < times
+        assert not fitting or driver.book.fits(scale(charge.amounts, fitting, Direction.UP), None)
+        assert not driver.book.fits(scale(charge.amounts, fitting + 1, Direction.UP), None)
+
+
+def test_a_limit_below_what_is_spent_closes_the_dataset_and_rewrites_nothing() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    charge = gaussian(driver.book.budget, 2.0)
+    driver.authorize(charge)
+    spent = driver.book.whole.spent
+
+    driver.change(budget_of(accounting="zcdp", rho=0.1))
+
+    assert driver.book.whole.spent is spent
+    assert driver.book.budget.fraction_left(spent) == 0.0
+    assert isinstance(driver.authorize(gaussian(driver.book.budget, 1000.0)), Refused)
+    driver.change(budget_of(accounting="zcdp", rho=0.5))
+    assert isinstance(driver.authorize(charge), Granted)
+
+
+def test_what_is_spent_on_the_whole_leaves_less_for_every_partition() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    driver.open("a", "b")
+    charge = gaussian(driver.book.budget, 1.5)  # ρ = 0.222
+
+    assert isinstance(driver.authorize(charge, 0), Granted)
+    assert isinstance(driver.authorize(charge, 1), Granted)
+    assert isinstance(driver.authorize(charge), Granted)
+    assert isinstance(driver.authorize(charge), Refused)
+    assert isinstance(driver.authorize(charge, 0), Refused)
+
+
+def test_under_a_private_key_the_two_largest_partitions_add_up() -> None:
+    charge_at = 1.5
+    fixed, private = (Driver.of(budget_of(accounting="zcdp", rho=0.5), key) for key in ("fixed", "private"))
+    for driver in (fixed, private):
+        driver.open("a", "b", "c")
+        charge = gaussian(driver.book.budget, charge_at)
+        assert isinstance(driver.authorize(charge, 0), Granted)
+        assert isinstance(driver.authorize(charge, 1), Granted)
+
+    assert isinstance(fixed.authorize(charge, 0), Granted)
+    assert isinstance(private.authorize(charge, 0), Refused)
+    assert isinstance(private.authorize(charge, 2), Granted)
+
+
+def test_parallel_composition_shows_the_largest_partition() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    driver.open(*"abc")
+    for number, noise in enumerate([10.0, 5.0, 20.0]):
+        driver.authorize(gaussian(driver.book.budget, noise), number)
+
+    assert driver.book.committed_for(None)[0] == gaussian(driver.book.budget, 5.0).amounts[0]
+
+
+def test_an_authorization_looks_again_only_at_what_it_names() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    charge = gaussian(driver.book.budget, 5.0)
+
+    outcome = driver.run(Authorize(charge, "run", None, 1), charge)
+
+    assert isinstance(outcome, Granted)
+    assert outcome.entry.sample == 1

@@ -1,0 +1,186 @@
+"""Group commit: what waits together is decided together, everything accepted is answered."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dpledger.accounting.sampling import Sample
+from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.grouping import MAX_GROUP, GroupCommitter
+from dpledger.ledger.ports import Intent
+from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
+
+WAIT_SECONDS = 20
+
+
+def request(dataset: str, run: str) -> Authorization:
+    return Authorization(Spend(dataset, run, (), Sample()), Intent("ann", b"k", b"r"))
+
+
+class Desk:
+    """Decides what it is told to, one gate a group, and remembers the groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[str, list[str]]] = []
+        self.replies: dict[Any, Reply | Exception] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        self.answered = threading.Semaphore(0)
+
+    def decide(self, name: str, group: Sequence[Authorization]) -> list[Reply]:
+        self.entered.release()
+        assert self.gate.wait(WAIT_SECONDS)
+        self.groups.append((name, [each.spend.run for each in group]))
+        if name == "broken":
+            raise Unavailable("away")
+        return [
+            NotFound("run", each.spend.run) if each.spend.run == "odd" else Answer("granted", each.spend.run)
+            for each in group
+        ]
+
+    def deliver(self, replies: list[tuple[Any, Reply | Exception]]) -> None:
+        self.replies.update(replies)
+        for _ in replies:
+            self.answered.release()
+
+    def wait_for(self, many: int) -> None:
+        for _ in range(many):
+            assert self.answered.acquire(timeout=WAIT_SECONDS)
+
+    def wait_until_deciding(self) -> None:
+        assert self.entered.acquire(timeout=WAIT_SECONDS)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_what_arrives_while_a_group_commits_forms_the_next_group(desk: Desk) -> None:
+    desk.gate.clear()
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+    committer.submit(request("adult", "0"), 0)
+    desk.wait_until_deciding()
+    for number in range(1, 4):
+        committer.submit(request("adult", str(number)), number)
+    desk.gate.set()
+    desk.wait_for(4)
+    committer.stop()
+
+    assert desk.groups == [("adult", ["0"]), ("adult", ["1", "2", "3"])]
+    assert desk.replies == {number: Answer("granted", str(number)) for number in range(4)}
+
+
+def test_groups_are_limited(desk: Desk) -> None:
+    desk.gate.clear()
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+    committer.submit(request("adult", "first"), "first")
+    desk.wait_until_deciding()
+    for number in range(MAX_GROUP + 1):
+        committer.submit(request("adult", str(number)), number)
+    desk.gate.set()
+    desk.wait_for(MAX_GROUP + 2)
+    committer.stop()
+
+    assert [len(runs) for _, runs in desk.groups] == [1, MAX_GROUP, 1]
+
+
+def test_datasets_take_turns(desk: Desk) -> None:
+    desk.gate.clear()
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+    committer.submit(request("a", "1"), 1)
+    desk.wait_until_deciding()
+    for number, name in enumerate(["a", "b", "a", "c"], start=2):
+        committer.submit(request(name, str(number)), number)
+    desk.gate.set()
+    desk.wait_for(5)
+    committer.stop()
+
+    assert desk.groups == [("a", ["1"]), ("b", ["3"]), ("c", ["5"]), ("a", ["2", "4"])]
+
+
+def test_two_workers_never_decide_one_dataset_at_once(desk: Desk) -> None:
+    running: list[str] = []
+    overlaps: list[str] = []
+    guard = threading.Lock()
+
+    def decide(name: str, group: Sequence[Authorization]) -> list[Reply]:
+        with guard:
+            overlaps.extend(other for other in running if other == name)
+            running.append(name)
+        replies = desk.decide(name, group)
+        with guard:
+            running.remove(name)
+        return replies
+
+    committer = GroupCommitter(decide, desk.deliver, workers=4)
+    for number in range(400):
+        committer.submit(request("ab"[number % 2], str(number)), number)
+    desk.wait_for(400)
+    committer.stop()
+
+    assert overlaps == []
+    for name in "ab":
+        decided = [run for group, runs in desk.groups if group == name for run in runs]
+        assert decided == sorted(decided, key=int)
+
+
+def test_an_error_of_one_request_concerns_it_alone(desk: Desk) -> None:
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+    for run in ("odd", "even"):
+        committer.submit(request("adult", run), run)
+    desk.wait_for(2)
+    committer.stop()
+
+    assert isinstance(desk.replies["odd"], NotFound)
+    assert desk.replies["even"] == Answer("granted", "even")
+
+
+def test_a_failed_transaction_concerns_its_whole_group_and_no_other(desk: Desk) -> None:
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+    for ticket, name in enumerate(["broken", "broken", "adult"]):
+        committer.submit(request(name, "x"), ticket)
+    desk.wait_for(3)
+    committer.stop()
+
+    assert isinstance(desk.replies[0], Unavailable)
+    assert isinstance(desk.replies[1], Unavailable)
+    assert desk.replies[2] == Answer("granted", "x")
+
+
+def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(desk: Desk) -> None:
+    desk.gate.clear()
+    committer = GroupCommitter(desk.decide, desk.deliver, workers=2)
+    for number in range(5):
+        committer.submit(request("adult", str(number)), number)
+    desk.wait_until_deciding()
+    stopping = threading.Thread(target=committer.stop)
+    stopping.start()
+    while not committer._stopping:
+        stopping.join(0.001)
+    with pytest.raises(Unavailable, match="shutting down"):
+        committer.submit(request("adult", "late"), "late")
+    desk.gate.set()
+    stopping.join(WAIT_SECONDS)
+
+    assert not stopping.is_alive()
+    assert sorted(desk.replies) == [0, 1, 2, 3, 4]
+
+
+def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(desk: Desk) -> None:
+    def deliver(replies: list[tuple[Any, Reply | Exception]]) -> None:
+        desk.deliver(replies)
+        if replies[0][0] == "gone":
+            raise RuntimeError("nobody listens any more")
+
+    committer = GroupCommitter(desk.decide, deliver, workers=1)
+    committer.submit(request("adult", "1"), "gone")
+    desk.wait_for(1)
+    committer.submit(request("adult", "2"), "here")
+    desk.wait_for(1)
+    committer.stop()
+
+    assert desk.replies["here"] == Answer("granted", "2")

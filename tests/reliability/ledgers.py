@@ -1,0 +1,60 @@
+"""Datasets with a budget in whole units, and everything that must be true of one, seen from outside."""
+
+from collections import Counter
+from typing import Any
+
+from tests.reliability.model import UNIT, limit_rho
+from tests.reliability.wire import Ask, ask
+
+SLACK = 1e-9
+"""In units: far above the rounding of some hundred sums, far below one charge."""
+
+
+def step(units: int, run: str = "run") -> dict[str, Any]:
+    """A declared step that costs so many units."""
+    return {"run": run, "releases": [{"mechanism": "zcdp", "rho": units * UNIT}]}
+
+
+def authorization(name: str, units: int, key: str) -> Ask:
+    return Ask(f"/v1/datasets/{name}/authorizations", step(units), key)
+
+
+def open_dataset(port: int, token: str, name: str, units: int) -> str:
+    """Open a dataset with a budget for so many units and no more."""
+    budget = {"accounting": "zcdp", "rho": limit_rho(units)}
+    opened = ask(port, token, Ask("/v1/datasets", {"name": name, "budget": budget}, f"open-{name}"))
+    assert opened.status == 201, opened
+    return name
+
+
+def look(port: int, token: str, name: str, what: str) -> Any:
+    shown = ask(port, token, Ask(f"/v1/datasets/{name}/{what}", method="GET"))
+    assert shown.status == 200, shown
+    return shown.body
+
+
+def entries_of(port: int, token: str, name: str) -> list[dict[str, Any]]:
+    """Every entry, by sequence number."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = look(port, token, name, f"entries?limit=1000{cursor}")
+        found += page["items"]
+        if page["next"] is None:
+            return found
+        cursor = f"&next={page['next']}"
+
+
+def check_ledger(port: int, token: str, name: str, *, spent: int, **kinds: int) -> None:
+    """What is spent, how many entries of each kind, no gaps, chain and replayed totals as stored."""
+    entries = entries_of(port, token, name)
+    assert [entry["sequence"] for entry in entries] == list(range(1, len(entries) + 1))
+    expected = {"opened": 1, **{kind: count for kind, count in kinds.items() if count}}
+    assert Counter(entry["kind"] for entry in entries) == expected
+    budget = look(port, token, name, "budget")
+    assert budget["sequence"] == len(entries)
+    assert spent <= budget["spent"]["rho"] / UNIT <= spent + SLACK
+    assert budget["spent"]["rho"] <= budget["limit"]["rho"]
+    verdict = look(port, token, name, "verification")
+    assert (verdict["valid"], verdict["problems"]) == (True, [])
+    assert verdict["sequence"] == len(entries)

@@ -1,0 +1,326 @@
+"""A hypothesis state machine that drives the API and keeps the plain model beside it."""
+
+import copy
+import itertools
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.reliability.model import UNIT, Hold, Ledger, limit_rho
+from tests.reliability.wire import Ask, Heard
+
+SLACK = 1e-9
+"""In units: far above the rounding of a few hundred sums, far below the half unit that decides."""
+
+STEPS_BETWEEN_AUDITS = 5
+PARTS = ("north", "south", "east")
+units = st.integers(1, 12)
+limits = st.integers(5, 60)
+replica_numbers = st.integers(0, 1)
+picks = st.integers(0, 10**6)
+
+
+class Site(Protocol):
+    """A database with two replicas of the service on it, and a clock that both of them read."""
+
+    def ask(self, replica: int, request: Ask) -> Heard: ...
+    def restart(self, replica: int) -> None: ...
+    def sweep(self, replica: int) -> None: ...
+    def advance(self, seconds: int) -> None: ...
+    def now(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that was decided for good, and its answer."""
+
+    request: Ask
+    answer: Heard
+
+
+def step_fields(run: str, cost: int, part: str | None) -> dict[str, Any]:
+    body = {"run": run, "releases": [{"mechanism": "zcdp", "rho": cost * UNIT}]}
+    return body if part is None else {**body, "partition": part}
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Every rule sends one request and says beforehand, from the model, what the answer must be."""
+
+    site: ClassVar[Site]
+    steps: ClassVar[int] = 0
+    _numbers: ClassVar[Any] = itertools.count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledgers: dict[str, Ledger] = {}
+        self.holds: dict[str, Hold] = {}
+        self.closed: list[str] = []
+        self.overdue: set[str] = set()
+        self.swept: set[str] = set()
+        self.decided: list[Asked] = []
+        self.touched: set[str] = set()
+        self.changed: set[str] = set()
+        self.unchecked = 0
+
+    # What every rule needs.
+
+    def fresh(self, kind: str) -> str:
+        return f"{kind}-{next(self._numbers)}"
+
+    def pick_dataset(self, pick: int) -> str:
+        return sorted(self.ledgers)[pick % len(self.ledgers)]
+
+    def pick_part(self, name: str, pick: int) -> str | None:
+        return [None, *sorted(self.ledgers[name].parts)][pick % (len(self.ledgers[name].parts) + 1)]
+
+    def send(self, replica: int, request: Ask) -> Heard:
+        type(self).steps += 1
+        return self.site.ask(replica, request)
+
+    def decide(self, replica: int, request: Ask, granted: bool) -> Heard:
+        """Send a fresh request that must be granted or refused as the model says."""
+        answer = self.send(replica, request)
+        if granted:
+            assert answer.status in (200, 201), (request, answer)
+        else:
+            assert (answer.status, answer.problem) == (409, "budget-exhausted"), (request, answer)
+        assert not answer.replayed
+        self.decided.append(Asked(request, answer))
+        return answer
+
+    # The rules.
+
+    @initialize(limit=limits, private=st.booleans())
+    def open_first(self, limit: int, private: bool) -> None:
+        self.open(limit, private, 0)
+
+    @precondition(lambda self: len(self.ledgers) < 3)
+    @rule(limit=limits, private=st.booleans(), replica=replica_numbers)
+    def open(self, limit: int, private: bool, replica: int) -> None:
+        name = self.fresh("data")
+        budget = {"accounting": "zcdp", "rho": limit_rho(limit)}
+        key = "private" if private else "fixed"
+        body = {"name": name, "budget": budget, "partition_key": key}
+        self.decide(replica, Ask("/v1/datasets", body, self.fresh("key")), granted=True)
+        self.ledgers[name] = Ledger(limit, private)
+        self.touched.add(name)
+
+    @rule(pick=picks, part_pick=picks, cost=units, replica=replica_numbers)
+    def authorize(self, pick: int, part_pick: int, cost: int, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
+        granted = ledger.fits(cost, part)
+        path, body = f"/v1/datasets/{name}/authorizations", step_fields("run", cost, part)
+        self.decide(replica, Ask(path, body, self.fresh("key")), granted)
+        if granted:
+            ledger.spend(cost, part, "run")
+        self.touched.add(name)
+
+    @rule(
+        pick=picks,
+        part_pick=picks,
+        cost=units,
+        times=st.integers(1, 5),
+        seconds=st.sampled_from([10.5, 60.5]),
+        replica=replica_numbers,
+    )
+    def reserve(self, pick: int, part_pick: int, cost: int, times: int, seconds: float, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
+        granted = ledger.fits(cost * times, part)
+        body = {**step_fields("held", cost, part), "times": times, "expires_in_seconds": seconds}
+        request = Ask(f"/v1/datasets/{name}/reservations", body, self.fresh("key"))
+        answer = self.decide(replica, request, granted)
+        if granted:
+            ledger.commit(cost * times, part)
+            ledger.note("reserved")
+            self.holds[answer.body["id"]] = Hold(name, part, cost, times, self.site.now() + seconds)
+        self.touched.add(name)
+
+    @precondition(lambda self: self.holds)
+    @rule(pick=picks, used_pick=picks, replica=replica_numbers)
+    def settle(self, pick: int, used_pick: int, replica: int) -> None:
+        held_id = sorted(self.holds)[pick % len(self.holds)]
+        hold = self.holds.pop(held_id)
+        used = used_pick % (hold.times + 1)
+        request = Ask(f"/v1/reservations/{held_id}/settlement", {"used": used}, self.fresh("key"))
+        self.decide(replica, request, granted=True)
+        ledger = self.ledgers[hold.dataset]
+        ledger.commit(-hold.each * (hold.times - used), hold.part)
+        ledger.note("settled")
+        self.closed.append(held_id)
+        self.touched.add(hold.dataset)
+
+    @precondition(lambda self: self.closed)
+    @rule(pick=picks, replica=replica_numbers)
+    def settle_what_is_closed(self, pick: int, replica: int) -> None:
+        held_id = self.closed[pick % len(self.closed)]
+        request = Ask(f"/v1/reservations/{held_id}/settlement", {"used": 0}, self.fresh("key"))
+        answer = self.send(replica, request)
+        assert (answer.status, answer.problem) == (409, "reservation-closed"), answer
+        self.touched.add(held_id.rpartition("~")[0])
+
+    @rule(seconds=st.sampled_from([1, 7, 30, 100]))
+    def advance(self, seconds: int) -> None:
+        type(self).steps += 1
+        self.site.advance(seconds)
+        for held_id, hold in list(self.holds.items()):
+            if hold.expires_at < self.site.now():
+                del self.holds[held_id]
+                self.closed.append(held_id)
+                self.overdue.add(held_id)
+                self.touched.add(hold.dataset)
+
+    @rule(pick=picks, limit=limits, replica=replica_numbers)
+    def change_budget(self, pick: int, limit: int, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        body = {"budget": {"accounting": "zcdp", "rho": limit_rho(limit)}, "reason": "as agreed"}
+        seen = self.look(name, "budget").body["sequence"]
+        path = f"/v1/datasets/{name}/budget-changes"
+        self.decide(replica, Ask(path, body, self.fresh("key"), if_match=seen), granted=True)
+        self.ledgers[name].limit = limit
+        self.ledgers[name].note("budget-changed")
+        self.touched.add(name)
+
+    @rule(pick=picks, limit=limits, replica=replica_numbers)
+    def change_budget_unseen(self, pick: int, limit: int, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        body = {"budget": {"accounting": "zcdp", "rho": limit_rho(limit)}, "reason": "not agreed"}
+        path = f"/v1/datasets/{name}/budget-changes"
+        answer = self.send(replica, Ask(path, body, self.fresh("key"), if_match=0))
+        assert (answer.status, answer.problem) == (412, "precondition-failed"), answer
+        self.touched.add(name)
+
+    @rule(pick=picks, own_limit=st.none() | limits, replica=replica_numbers)
+    def open_partitions(self, pick: int, own_limit: int | None, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        ledger = self.ledgers[name]
+        unopened = [part for part in PARTS if part not in ledger.parts][:2]
+        own = None if ledger.private or own_limit is None else own_limit
+        body: dict[str, Any] = {"names": unopened or [PARTS[0]]}
+        if own is not None:
+            body["budget"] = {"accounting": "zcdp", "rho": limit_rho(own)}
+        request = Ask(f"/v1/datasets/{name}/partitions", body, self.fresh("key"))
+        self.touched.add(name)
+        if not unopened:
+            answer = self.send(replica, request)
+            assert (answer.status, answer.problem) == (409, "already-exists"), answer
+            return
+        self.decide(replica, request, granted=True)
+        ledger.parts |= dict.fromkeys(unopened, 0)
+        ledger.own_limits |= {} if own is None else dict.fromkeys(unopened, own)
+        ledger.note("partitions-opened")
+
+    @rule(
+        chosen=st.lists(st.tuples(picks, picks, units), min_size=1, max_size=4),
+        together=st.booleans(),
+        replica=replica_numbers,
+    )
+    def authorize_many(self, chosen: list[tuple[int, int, int]], together: bool, replica: int) -> None:
+        named = [(self.pick_dataset(pick), part_pick, cost) for pick, part_pick, cost in chosen]
+        spends = [(name, self.pick_part(name, part_pick), cost) for name, part_pick, cost in named]
+        after, grants = self.simulate(spends)
+        items = [{"dataset": name, **step_fields("bulk", cost, part)} for name, part, cost in spends]
+        body = {"mode": "all-or-nothing" if together else "each", "items": items}
+        request = Ask("/v1/authorizations", body, self.fresh("key"))
+        answer = self.decide(replica, request, granted=all(grants) or not together)
+        if all(grants) or not together:
+            self.ledgers = after
+            assert [("granted" in each) for each in answer.body["results"]] == grants
+        self.touched |= {name for name, _, _ in spends}
+
+    def simulate(self, spends: list[tuple[str, str | None, int]]) -> tuple[dict[str, Ledger], list[bool]]:
+        """What deciding these one after another would give."""
+        after, grants = copy.deepcopy(self.ledgers), []
+        for name, part, cost in spends:
+            grants.append(after[name].fits(cost, part))
+            if grants[-1]:
+                after[name].spend(cost, part, "bulk")
+        return after, grants
+
+    @precondition(lambda self: self.decided)
+    @rule(pick=picks, replica=replica_numbers)
+    def repeat(self, pick: int, replica: int) -> None:
+        """The same key and request: the same answer, refusals included, whatever happened since."""
+        asked = self.decided[pick % len(self.decided)]
+        again = self.send(replica, asked.request)
+        assert again.replayed
+        assert (again.status, again.body) == (asked.answer.status, asked.answer.body)
+
+    @precondition(lambda self: self.decided)
+    @rule(pick=picks, replica=replica_numbers)
+    def reuse(self, pick: int, replica: int) -> None:
+        """The same key for another request is refused and changes nothing."""
+        asked = self.decided[pick % len(self.decided)]
+        answer = self.send(replica, asked.request.altered())
+        assert (answer.status, answer.problem) == (422, "idempotency-key-reused"), (asked.request, answer)
+
+    @rule(replica=replica_numbers)
+    def sweep(self, replica: int) -> None:
+        """The service's own look-out for what nobody settled."""
+        type(self).steps += 1
+        self.site.sweep(replica)
+        self.swept |= self.overdue
+        self.touched |= set(self.ledgers)
+
+    @rule(replica=replica_numbers)
+    def restart(self, replica: int) -> None:
+        type(self).steps += 1
+        self.site.restart(replica)
+
+    # What must hold after every step.
+
+    def look(self, name: str, what: str) -> Heard:
+        answer = self.site.ask(0, Ask(f"/v1/datasets/{name}/{what}", method="GET"))
+        assert answer.status == 200, answer
+        return answer
+
+    @invariant()
+    def budgets_say_what_the_model_says(self) -> None:
+        for name in sorted(self.touched):
+            self.check_budget(name)
+        self.changed |= self.touched
+        self.touched.clear()
+        self.unchecked += 1
+        if self.unchecked >= STEPS_BETWEEN_AUDITS:
+            self.audit()
+
+    def teardown(self) -> None:
+        self.audit()
+
+    def audit(self) -> None:
+        """Everything that is kept of what happened, entry by entry."""
+        for name in sorted(self.changed):
+            self.check_entries(name)
+            self.check_runs(name)
+            verdict = self.look(name, "verification").body
+            assert (verdict["valid"], verdict["problems"]) == (True, [])
+        self.changed.clear()
+        self.unchecked = 0
+
+    def check_budget(self, name: str) -> None:
+        shown, ledger = self.look(name, "budget").body, self.ledgers[name]
+        assert shown["limit"]["rho"] == limit_rho(ledger.limit)
+        left, exact = shown["remaining"]["rho"] / UNIT, float(ledger.remaining())
+        assert exact - SLACK <= left <= exact
+        heaviest = max(burden for burden, _ in ledger.burdens(None))
+        assert heaviest <= shown["spent"]["rho"] / UNIT <= heaviest + SLACK
+
+    def check_runs(self, name: str) -> None:
+        """What runs have spent for good; what is held counts for its run when it is settled."""
+        shown = {run["run"]: run["spent"]["rho"] / UNIT for run in self.look(name, "runs").body["items"]}
+        for run, spent in self.ledgers[name].runs.items():
+            assert spent <= shown[run] <= spent + SLACK
+
+    def check_entries(self, name: str) -> None:
+        entries = self.look(name, "entries?limit=1000").body["items"]
+        assert [entry["sequence"] for entry in entries] == list(range(1, len(entries) + 1))
+        kinds = [entry["kind"] for entry in entries]
+        found = {kind: kinds.count(kind) for kind in set(kinds) - {"expired"}}
+        assert found == self.ledgers[name].kinds
+        expired = [entry["reservation"] for entry in entries if entry["kind"] == "expired"]
+        assert len(set(expired)) == len(expired)
+        due = {held_id for held_id in self.overdue if held_id.startswith(f"{name}~")}
+        assert due & self.swept <= set(expired) <= due

@@ -1,0 +1,83 @@
+"""A plain model of the ledger, written from the guarantee alone: whole numbers, dictionaries, loops.
+
+One unit is ``UNIT`` of zCDP's ρ. Costs are whole units and every limit lies half a unit above a whole
+number, so a decision is the same whichever way the service's sums are rounded, and the model needs no
+rounding of its own.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations
+
+UNIT = 2.0**-10
+
+
+def limit_rho(units: int) -> float:
+    """The ρ of a budget for ``units`` units and no more."""
+    return (units + 0.5) * UNIT
+
+
+@dataclass
+class Hold:
+    """An open reservation."""
+
+    dataset: str
+    part: str | None
+    each: int
+    times: int
+    expires_at: float
+
+
+@dataclass
+class Ledger:
+    """One dataset: what is committed (spent or held) on the whole and on each partition."""
+
+    limit: int
+    private: bool = False
+    whole: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+    own_limits: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=lambda: {"opened": 1})
+    runs: dict[str, int] = field(default_factory=dict)
+
+    def committed(self, part: str | None) -> int:
+        return self.whole if part is None else self.parts[part]
+
+    def limit_of(self, part: str) -> int:
+        return min(self.limit, self.own_limits.get(part, self.limit))
+
+    def burdens(self, touched: str | None) -> list[tuple[int, int]]:
+        """For each change of one record that sees ``touched``: what it bears, and its limit."""
+        if not self.private:
+            seen = [part for part in self.parts if touched in (None, part)]
+            alone = [(self.whole + self.parts[part], self.limit_of(part)) for part in seen]
+            return alone or [(self.whole, self.limit)]
+        pairs = [pair for pair in combinations(self.parts, 2) if touched is None or touched in pair]
+        if not pairs:
+            return [(self.whole + sum(self.parts.values()), self.limit)]
+        return [(self.whole + self.parts[one] + self.parts[two], self.limit) for one, two in pairs]
+
+    def fits(self, units: int, part: str | None) -> bool:
+        """Whether every record's burden stays within its limit after ``units`` more."""
+        return all(burden + units <= limit for burden, limit in self.burdens(part))
+
+    def remaining(self) -> Fraction:
+        """What a record with the heaviest burden has left of the dataset's budget, in units."""
+        heaviest = max(burden for burden, _ in self.burdens(None))
+        return max(Fraction(0), Fraction(2 * self.limit + 1, 2) - heaviest)
+
+    def commit(self, units: int, part: str | None) -> None:
+        if part is None:
+            self.whole += units
+        else:
+            self.parts[part] += units
+
+    def spend(self, units: int, part: str | None, run: str) -> None:
+        """Commit an authorized step and count it for its run."""
+        self.commit(units, part)
+        self.note("authorized")
+        self.runs[run] = self.runs.get(run, 0) + units
+
+    def note(self, kind: str, times: int = 1) -> None:
+        """Count an entry of this kind."""
+        self.kinds[kind] = self.kinds.get(kind, 0) + times

@@ -1,0 +1,88 @@
+"""The service as operators run it: processes of their own, started by the command ``dpledger``."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.reliability.places import Place
+from tests.reliability.wire import HOST
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_COMMAND = Path(sys.executable).with_name("dpledger")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A service process that takes requests."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    log: Path
+
+    def end(self) -> None:
+        """Ask it to stop, and wait until it has."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(STOP_SECONDS)
+
+    def events(self) -> list[str]:
+        """What it logged so far."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_service(place: Place) -> Running:
+    """Start a service process; it may not take requests yet."""
+    port = free_port()
+    where = ["--database", place.database, "--key-file", str(place.key_file)]
+    command = [str(_COMMAND), "serve", "--host", HOST, "--port", str(port), *where]
+    log = place.key_file.with_name(f"service-{port}.log")
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+    return Running(process, port, log)
+
+
+def await_service(running: Running) -> None:
+    """Wait until a service process takes connections."""
+    give_up = time.monotonic() + START_SECONDS
+    while not _listens(running.port):
+        assert running.process.poll() is None, f"the service ended with {running.process.returncode}"
+        assert time.monotonic() < give_up, "the service does not listen"
+        time.sleep(0.02)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def services(place: Place, count: int) -> Iterator[list[Running]]:
+    """``count`` service processes on one database, started together."""
+    started = [start_service(place) for _ in range(count)]
+    try:
+        for running in started:
+            await_service(running)
+        yield started
+    finally:
+        for running in started:
+            running.process.kill()
+            running.process.wait()

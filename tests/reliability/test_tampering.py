@@ -1,0 +1,79 @@
+"""Whoever changes a ledger behind the service's back is found out by the next verification."""
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from dpledger.storage.engines import normalized_url
+from tests.reliability.ledgers import authorization, check_ledger, look, open_dataset, step
+from tests.reliability.model import limit_rho
+from tests.reliability.places import Place
+from tests.reliability.wire import Ask, ask
+
+UNITS = 20
+THIS = "dataset_id = (SELECT id FROM datasets WHERE name = :name)"
+ALTERATIONS = {
+    "a time": f"UPDATE entries SET at_us = at_us + 1 WHERE {THIS} AND sequence = 2",
+    "a price": f"UPDATE entries SET charge = (SELECT min(charge) FROM entries WHERE {THIS})"
+    f" WHERE {THIS} AND sequence = 3",
+    "a count": f"UPDATE entries SET times = times - 1 WHERE {THIS} AND sequence = 4",
+    "a run": f"UPDATE entries SET run = (SELECT max(run) FROM entries WHERE {THIS})"
+    f" WHERE {THIS} AND sequence = 2",
+    "the end": f"DELETE FROM entries WHERE {THIS} AND sequence = 5",
+    "the middle": f"DELETE FROM entries WHERE {THIS} AND sequence = 3",
+    "a link": f"UPDATE entries SET hash = (SELECT hash FROM entries WHERE {THIS} AND sequence = 3)"
+    f" WHERE {THIS} AND sequence = 2",
+    "the opening": "UPDATE entries SET detail = replace(detail, :limit, :higher)"
+    f" WHERE {THIS} AND sequence = 1",
+    "the spent": f"UPDATE datasets SET spent = (SELECT amounts FROM charges WHERE {THIS} AND number ="
+    f" (SELECT min(charge) FROM entries WHERE {THIS})) WHERE name = :name",
+    "the held": "UPDATE datasets SET reserved = spent WHERE name = :name",
+    "the head": f"UPDATE datasets SET head = (SELECT hash FROM entries WHERE {THIS} AND sequence = 2)"
+    " WHERE name = :name",
+    "the length": "UPDATE datasets SET sequence = sequence - 1 WHERE name = :name",
+    "the limit": f"UPDATE budgets SET document = replace(document, :limit, :higher) WHERE {THIS}",
+    "the list of prices": f"UPDATE charges SET amounts = (SELECT spent FROM datasets WHERE name = :name)"
+    f" WHERE {THIS}",
+}
+
+
+@pytest.fixture
+def intruder(place: Place) -> Iterator[sa.Engine]:
+    """Somebody with a password for the database and no respect for the service."""
+    engine = sa.create_engine(normalized_url(place.database))
+    yield engine
+    engine.dispose()
+
+
+def alter(intruder: sa.Engine, name: str, statement: str) -> None:
+    values = {"name": name, "limit": repr(limit_rho(UNITS)), "higher": repr(limit_rho(10 * UNITS))}
+    used = {key: value for key, value in values.items() if f":{key}" in statement}
+    with intruder.begin() as connection:
+        assert connection.execute(sa.text(statement), used).rowcount > 0
+
+
+def write_ledger(place: Place, port: int, name: str) -> None:
+    """Five entries: opened, two prices, a hold, and one more under another run."""
+    open_dataset(port, place.token, name, units=UNITS)
+    held = {**step(2), "times": 3, "expires_in_seconds": 3600.0}
+    other = Ask(f"/v1/datasets/{name}/authorizations", step(1, run="other"), "key-3")
+    requests = [
+        authorization(name, 1, "key-1"),
+        authorization(name, 2, "key-2"),
+        Ask(f"/v1/datasets/{name}/reservations", held, "hold"),
+        other,
+    ]
+    assert {ask(port, place.token, request).status for request in requests} == {201}
+    check_ledger(port, place.token, name, spent=10, authorized=3, reserved=1)
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_an_altered_ledger_is_found_out(place: Place, clean: int, intruder: sa.Engine, what: str) -> None:
+    name = what.replace(" ", "-")
+    write_ledger(place, clean, name)
+    alter(intruder, name, ALTERATIONS[what])
+
+    verdict = look(clean, place.token, name, "verification")
+    assert verdict["valid"] is False
+    assert verdict["problems"]

@@ -1,0 +1,95 @@
+"""A long ledger is as quick as a short one, and its entries stay small."""
+
+import hashlib
+import os
+import re
+from typing import Any
+
+from sqlalchemy import Engine
+
+from dpledger.ledger.commands import Authorize
+from dpledger.ledger.entries import Charge
+from dpledger.ledger.ports import Intent, NewEntry
+from dpledger.storage import answers, entries, tokens
+from dpledger.storage.repository import SqlStorage
+from dpledger.storage.session import PostgresqlSession, Session, SqliteSession
+from tests.storage.ledgers import ACTOR, charge, decided, intent, open_ledger
+
+ENTRIES = 4_096
+GROUP = 256
+MOST_BYTES_AN_ENTRY = 400
+
+
+def fill(storage: SqlStorage, step: Charge) -> int:
+    """Authorize steps as the service does, each under a key of its own; returns the dataset's id."""
+    book = open_ledger(storage)
+    while book.sequence <= ENTRIES:
+        with storage.begin() as transaction:
+            before = transaction.lock(["adult"])["adult"]
+            book, made = decided(
+                transaction, before, [Authorize(step, "run-1")] * GROUP, 1_763_000_000_000_000
+            )
+            new = [NewEntry(entry, _intent(entry.sequence), 1 / 3) for entry in made]
+            transaction.append(before, book, new)
+    return book.dataset_id
+
+
+def _intent(number: int) -> Intent:
+    raw = hashlib.sha256(str(number).encode()).digest()
+    return Intent(ACTOR, raw[:16], raw[16:])
+
+
+def size_of(engine: Engine) -> int:
+    """Bytes of the whole ledger: every table and index."""
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            raw: Any = connection.connection.driver_connection
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return os.path.getsize(str(engine.url.database))
+    tables = (
+        "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname = 'entries'"
+    )
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql(tables).scalar_one())
+
+
+def test_an_entry_with_its_indexes_takes_few_bytes(storage: SqlStorage, engine: Engine) -> None:
+    empty = size_of(engine)
+    fill(storage, charge())
+
+    assert (size_of(engine) - empty) / ENTRIES <= MOST_BYTES_AN_ENTRY
+
+
+HOT = {
+    "keys": (entries._sequences_with_keys(32), "ux_entries_key"),
+    "answers": (answers._with_keys(32), "pk_answers|sqlite_autoindex_answers_1"),
+    "tokens": (tokens._valid(2), "pk_tokens|sqlite_autoindex_tokens_1"),
+}
+
+
+def plan_of(session: Session, statement: Any) -> str:
+    text = session.texts.of(statement)
+    values = {"dataset_id": 1, "now_us": 1}
+    each = [intent(n).key for n in range(sum(name.startswith("each_") for name in text.names))]
+    listed = [key.hex() for key in each] if "tokens" in text.sql else each
+    explain = "EXPLAIN QUERY PLAN" if isinstance(session, SqliteSession) else "EXPLAIN"
+    found = session._raw.execute(f"{explain} {text.sql}", text.positions(values, listed)).fetchall()
+    return "\n".join(str(row[-1]) for row in found)
+
+
+def test_a_decision_looks_things_up_by_their_own_index(storage: SqlStorage) -> None:
+    """Also in a database so new that the planner knows nothing of it."""
+    fill(storage, charge())
+
+    with storage.begin() as transaction:
+        plans = {name: plan_of(transaction._session, statement) for name, (statement, _) in HOT.items()}
+    for name, (_, index) in HOT.items():
+        assert re.search(rf"(Index\b.*|INDEX )({index})", plans[name]), plans[name]
+        assert "Seq Scan" not in plans[name]
+        assert "SCAN" not in plans[name]
+
+
+def test_every_statement_is_compiled_once() -> None:
+    for texts in (SqliteSession.texts, PostgresqlSession.texts):
+        statement = entries._sequences_with_keys(4)
+        assert texts.of(statement) is texts.of(entries._sequences_with_keys(4))

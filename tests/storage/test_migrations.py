@@ -1,0 +1,155 @@
+"""The migrations make what the code declares, on either database, and can be undone."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, inspect
+
+from dpledger.ledger.errors import Unavailable
+from dpledger.storage import migrate
+from dpledger.storage.engines import make_engine
+from dpledger.storage.repository import SqlStorage
+from dpledger.storage.tables import metadata
+from tests.storage.ledgers import open_ledger, spend
+from tests.support.databases import KINDS, PostgresqlServer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(params=KINDS)
+def blank_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """URLs of two databases without any table."""
+    if request.param == "sqlite":
+        return [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    return [server.create(), server.create()]
+
+
+@pytest.fixture
+def blank(blank_urls: list[str]) -> Iterator[Engine]:
+    engine = make_engine(blank_urls[0])
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def declared(blank_urls: list[str]) -> Iterator[Engine]:
+    """A database made from the declared tables, without any migration."""
+    engine = make_engine(blank_urls[1])
+    metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+def tables_of(engine: Engine) -> set[str]:
+    return set(inspect(engine).get_table_names())
+
+
+_CATALOGUE = {
+    "sqlite": "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL",
+    "postgresql": (
+        "SELECT 'column', a.attrelid::regclass || '.' || a.attname, concat_ws(' ', a.attnum,"
+        " format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, l.collname)"
+        " FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_collation l"
+        " ON l.oid = a.attcollation WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'"
+        " AND a.attnum > 0"
+        " UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+        " UNION ALL SELECT 'constraint', conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE connamespace = 'public'::regnamespace"
+    ),
+}
+
+
+def catalogue(engine: Engine) -> dict[tuple[str, str], Any]:
+    """Everything that a database says of its schema, the version table apart."""
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(_CATALOGUE[engine.dialect.name]).fetchall()
+    return {(kind, name): _plain(sql) for kind, name, sql in rows if "alembic" not in name}
+
+
+def _plain(sql: str) -> list[str]:
+    """A definition without its spacing; the order of constraints in a table says nothing."""
+    parts = sql.replace('"', "").replace("\t", " ").split("\n")
+    return sorted(" ".join(part.split()).rstrip(", ") for part in parts if part.strip())
+
+
+def test_the_migrations_make_what_the_code_declares(blank: Engine, declared: Engine) -> None:
+    migrate.upgrade(blank)
+
+    with blank.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    assert tables_of(blank) == {*metadata.tables, "alembic_version"}
+    assert catalogue(blank) == catalogue(declared)
+
+
+def test_up_down_and_up_again(blank: Engine) -> None:
+    assert migrate.revision(blank) is None
+    migrate.upgrade(blank)
+    first = catalogue(blank)
+    assert migrate.revision(blank) == migrate.head_revision()
+
+    migrate.downgrade(blank, "base")
+    assert tables_of(blank) == {"alembic_version"}
+    assert migrate.revision(blank) is None
+
+    migrate.upgrade(blank)
+    assert catalogue(blank) == first
+    storage = SqlStorage(blank)
+    open_ledger(storage)
+    assert spend(storage, "adult", 3).sequence == 4
+    storage.close()
+
+
+def test_upgrading_again_changes_nothing(blank: Engine) -> None:
+    migrate.upgrade(blank)
+    storage = SqlStorage(blank)
+    open_ledger(storage)
+    before = storage.ready()
+
+    migrate.upgrade(blank)
+
+    assert storage.ready() == before
+    assert storage.dataset("adult").book.sequence == 1
+    storage.close()
+
+
+def test_replicas_that_start_together_migrate_once(blank_urls: list[str]) -> None:
+    def start(_: int) -> str:
+        storage = SqlStorage(make_engine(blank_urls[0]))
+        migrate.upgrade(storage.database.engine)
+        instance = str(storage.ready()["instance"])
+        storage.close()
+        return instance
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(start, range(4)))) == 1
+
+
+def test_a_database_without_the_schema_is_not_ready(blank: Engine) -> None:
+    storage = SqlStorage(blank)
+    with pytest.raises(Unavailable, match="schema is at nothing"):
+        storage.ready()
+    storage.close()
+
+
+def test_every_table_of_a_ledger_can_be_sharded_by_dataset() -> None:
+    ledger = set(metadata.tables) - {"meta", "tokens", "datasets"}
+
+    assert {
+        name for name in ledger if next(iter(metadata.tables[name].primary_key)).name != "dataset_id"
+    } == set()
+
+
+def test_developers_may_run_alembic_by_hand(blank_urls: list[str], blank: Engine) -> None:
+    said = Namespace(x=[f"database={blank_urls[0]}"])
+    command.upgrade(Config(ROOT / "alembic.ini", cmd_opts=said), "head")
+
+    assert migrate.revision(blank) == migrate.head_revision()

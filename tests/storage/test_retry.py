@@ -1,0 +1,79 @@
+"""Running a transaction again: only what was rolled back, and not for ever."""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dpledger.ledger.errors import Unavailable
+from dpledger.storage.failures import Busy
+from dpledger.storage.retry import run_in_transaction
+
+
+class Flaky:
+    """Fails a number of times, at the end of the block."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.begun = 0
+
+    @contextlib.contextmanager
+    def begin(self) -> Iterator[int]:
+        self.begun += 1
+        yield self.begun
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def is_transient(self, error: BaseException) -> bool:
+        return isinstance(error, Busy)
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The longest that each pause could have been; nobody really waits."""
+    longest: list[float] = []
+
+    def uniform(low: float, high: float) -> float:
+        assert low == 0.0
+        longest.append(high)
+        return high
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return longest
+
+
+def test_what_succeeds_is_run_once(pauses: list[float]) -> None:
+    storage = Flaky()
+
+    assert run_in_transaction(storage, lambda attempt: f"attempt {attempt}") == "attempt 1"
+    assert (storage.begun, pauses) == (1, [])
+
+
+def test_what_was_rolled_back_is_run_again_after_growing_pauses(pauses: list[float]) -> None:
+    storage = Flaky(*[Busy()] * 6)
+
+    assert run_in_transaction(storage, lambda attempt: attempt) == 7
+    assert len(pauses) == 6
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1] <= 0.2
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_after_the_last_attempt_the_caller_is_told(attempts: int) -> None:
+    storage = Flaky(*[Busy(str(number)) for number in range(1, 100)])
+
+    with pytest.raises(Unavailable, match=str(attempts)):
+        run_in_transaction(storage, lambda _: None, attempts)
+    assert storage.begun == attempts
+
+
+@pytest.mark.parametrize("error", [Unavailable(), ValueError(), KeyboardInterrupt()])
+def test_anything_else_is_not_run_again(error: Exception) -> None:
+    storage = Flaky(error)
+
+    with pytest.raises(type(error)):
+        run_in_transaction(storage, lambda _: None)
+    assert storage.begun == 1
