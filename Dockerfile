@@ -5,6 +5,7 @@ WORKDIR /src
 RUN python -m venv /opt/dpledger
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
+COPY migrations migrations
 RUN /opt/dpledger/bin/pip install --no-cache-dir .
 
 FROM python:3.13-slim

@@ -8,7 +8,7 @@ CLIENT_VENV := .venv-client
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-SOURCES := service client tests $(wildcard benchmarks)
+SOURCES := service client migrations tests benchmarks
 
 # pytest-cov holds lines and branches together to the floor in pyproject.toml; this holds branches alone to it.
 define BRANCH_COVERAGE
@@ -22,7 +22,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client coverage lint format bench-accounting bench-ledger bench-scale clean
+.PHONY: help install run test test-client coverage lint format bench-accounting bench-ledger bench-scale bench-dashboard clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an
 
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale
+
+bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
+	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
 	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -25,6 +25,7 @@ __all__ = [
     "changing_budget",
     "costing",
     "dataset_path",
+    "forecasting",
     "getting",
     "opening",
     "opening_partitions",
@@ -144,6 +145,12 @@ def costing(
     """Ask what a step costs."""
     chosen = {} if orders is None else {"orders": list(orders)}
     return asking("costs", {**step_body(releases, sample), "adjacency": adjacency, **chosen})
+
+
+def forecasting(dataset: str, releases: Releases, sample: Sample | None, partition: str | None) -> Call:
+    """Ask how many more such steps fit."""
+    chosen = {} if partition is None else {"partition": partition}
+    return Call("POST", dataset_path(dataset, "/forecast"), {**step_body(releases, sample), **chosen})
 
 
 def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:

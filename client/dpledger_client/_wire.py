@@ -13,6 +13,7 @@ import httpx2
 
 from dpledger_client import _embedded
 from dpledger_client._calls import Again, Answer, Call, read_answer
+from dpledger_client._checks import check_count, check_non_negative
 from dpledger_client.errors import NoAnswer
 
 __all__ = ["AsyncWire", "Connection", "Retries", "Wire"]
@@ -31,12 +32,16 @@ class Retries:
     first_pause_seconds: float = 0.1
     longest_pause_seconds: float = 5.0
 
-    def pauses(self) -> Iterator[float | None]:
-        """How long to pause after each attempt; None after the last."""
+    def __post_init__(self) -> None:
+        check_count("attempts", self.attempts)
+        check_non_negative("first_pause_seconds", self.first_pause_seconds)
+        check_non_negative("longest_pause_seconds", self.longest_pause_seconds)
+
+    def pauses(self) -> Iterator[float]:
+        """How long to pause before each further attempt."""
         for attempt in range(self.attempts - 1):
             limit = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
             yield random.uniform(0.0, limit)
-        yield None
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,12 @@ def _unanswered(error: httpx2.TransportError, key: str | None) -> Again:
     return Again(NoAnswer(f"{type(error).__name__}: {error}", key))
 
 
+def _settled(said: Answer | Again) -> Answer:
+    if isinstance(said, Again):
+        raise said.error
+    return said
+
+
 class _Line:
     """What both wires share: a connection, and the client that is made of it when it is first needed.
 
@@ -97,7 +108,7 @@ class _Line:
         self._client: Any = None
         self._made_for: object = None
         self._running: _embedded.Running | None = None
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.connection,)
@@ -116,9 +127,10 @@ class _Line:
         """The embedded service, started when it is first needed in this process."""
         if self.connection.database is None:
             return None
-        if self._running is None or self._running.process != os.getpid():
-            self._running = _embedded.enter(self.connection.database)
-        return self._running
+        with self._guard:
+            if self._running is None or self._running.process != os.getpid():
+                self._running = _embedded.enter(self.connection.database)
+            return self._running
 
     def _current(self, make: Any, place: object = None) -> Any:
         """The client of this process and place, made by ``make`` if there is none."""
@@ -141,14 +153,13 @@ class Wire(_Line):
 
     def perform(self, call: Call, key: str | None = None) -> Answer:
         """The answer to a call; raises what it is refused with, or that no answer came."""
+        said = self._once(call, key)
         for pause in self.connection.retries.pauses():
-            said = self._once(call, key)
             if isinstance(said, Answer):
-                return said
-            if pause is None:
-                raise said.error
+                break
             time.sleep(max(pause, said.after_seconds))
-        raise ValueError("retries.attempts must be at least 1")
+            said = self._once(call, key)
+        return _settled(said)
 
     def _once(self, call: Call, key: str | None) -> Answer | Again:
         client: httpx2.Client = self._current(self._make)
@@ -176,14 +187,13 @@ class AsyncWire(_Line):
 
     async def perform(self, call: Call, key: str | None = None) -> Answer:
         """The answer to a call; raises what it is refused with, or that no answer came."""
+        said = await self._once(call, key)
         for pause in self.connection.retries.pauses():
-            said = await self._once(call, key)
             if isinstance(said, Answer):
-                return said
-            if pause is None:
-                raise said.error
+                break
             await asyncio.sleep(max(pause, said.after_seconds))
-        raise ValueError("retries.attempts must be at least 1")
+            said = await self._once(call, key)
+        return _settled(said)
 
     async def _once(self, call: Call, key: str | None) -> Answer | Again:
         # A client's sockets belong to the event loop that they were opened on.

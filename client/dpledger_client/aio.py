@@ -17,8 +17,9 @@ from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import Journal, new_key
 from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal
+from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
-from dpledger_client.releases import Releases, as_releases
+from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import Sample
 
 __all__ = ["AsyncAccount", "AsyncDataset", "AsyncLedger", "AsyncReservation"]
@@ -161,6 +162,13 @@ class AsyncDataset:
             return list(wanted)
         return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
 
+    async def forecast(
+        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+    ) -> dict[str, Any]:
+        """How many more such steps fit, as ``fits``."""
+        call = _calls.forecasting(self.name, releases, sample, partition)
+        return (await self.ledger._wire.perform(call)).body
+
     def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
         """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
@@ -200,7 +208,12 @@ class AsyncAccount:
         return Authorization(granted, spend.releases, self.journal, str(answer.key))
 
     async def release(
-        self, mechanism: Releases, value: Any, *, sample: Sample | None = None, key: str | None = None
+        self,
+        mechanism: Mechanism | Release,
+        value: Any,
+        *,
+        sample: Sample | None = None,
+        key: str | None = None,
     ) -> Any:
         """Ask, and after a yes release ``value`` with the mechanism's noise."""
         return (await self.authorize(mechanism, sample=sample, key=key)).release(value)

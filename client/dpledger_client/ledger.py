@@ -15,8 +15,9 @@ from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import Journal, new_key
+from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
-from dpledger_client.releases import Releases, as_releases
+from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import Sample
 
 __all__ = ["Account", "Dataset", "Ledger", "Reservation"]
@@ -245,9 +246,11 @@ class Dataset:
         """Whether the chain of entries holds and the totals are what they say."""
         return self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
-    def forecast(self, releases: Releases, sample: Sample | None = None) -> dict[str, Any]:
-        """How many more such steps fit."""
-        return self.ledger.ask(f"datasets/{self.name}/forecast", _calls.step_body(releases, sample))
+    def forecast(
+        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+    ) -> dict[str, Any]:
+        """How many more such steps fit, as ``fits``."""
+        return self.ledger._wire.perform(_calls.forecasting(self.name, releases, sample, partition)).body
 
     def run(
         self,
@@ -297,7 +300,12 @@ class Account:
         return Authorization(granted, spend.releases, self.journal, str(answer.key))
 
     def release(
-        self, mechanism: Releases, value: Any, *, sample: Sample | None = None, key: str | None = None
+        self,
+        mechanism: Mechanism | Release,
+        value: Any,
+        *,
+        sample: Sample | None = None,
+        key: str | None = None,
     ) -> Any:
         """Ask, and after a yes release ``value`` with the mechanism's noise.
 

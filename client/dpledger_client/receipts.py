@@ -80,9 +80,12 @@ def _decoded(text: str) -> bytes:
     if "=" in text or "+" in text or "/" in text:
         raise ValueError("not base64url")
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
         raise ValueError("not base64url") from None
+    if base64.urlsafe_b64encode(raw).rstrip(b"=") != text.encode():
+        raise ValueError("not the one base64url of these bytes")
+    return raw
 
 
 def step_digest(releases: Releases, sample: Sample | None, adjacency: str) -> str:

@@ -1,4 +1,4 @@
-"""AboveThreshold against exact divergences of explicit searches, and against its recursion on far finer grids."""
+"""AboveThreshold against exact divergences of explicit searches, and its recursion on far finer grids."""
 
 import functools
 import itertools
@@ -54,7 +54,7 @@ def threshold_nodes(noise: str, scale: float, kinks: Floats) -> tuple[Floats, Fl
     if scale == 0.0:
         return np.zeros(1), np.ones(1)
     reach = (40.0 if noise == "laplace" else 12.0) * scale
-    inner = kinks[np.abs(kinks) < reach] if noise == "laplace" else []
+    inner = kinks[np.abs(kinks) < reach] if noise == "laplace" else np.zeros(0)
     edges = np.unique(np.concatenate([np.linspace(-reach, reach, 17), inner]))
     nodes, weights = np.polynomial.legendre.leggauss(24)
     half, centre = np.diff(edges)[:, None] / 2.0, (edges[1:] + edges[:-1])[:, None] / 2.0

@@ -53,7 +53,9 @@ def test_curve_is_that_of_randomized_response(epsilon: float) -> None:
 @given(log_uniform(1e-12, 1e4), log_uniform(1e-9, 9e5))
 def test_curve_at_any_order(epsilon: float, excess: float) -> None:
     orders = np.array([1.0 + excess])
-    assert_bounds(pure_curve(epsilon, orders)[0], exact(epsilon, orders[0], dps=90 + int(epsilon)), within=1e-13)
+    assert_bounds(
+        pure_curve(epsilon, orders)[0], exact(epsilon, orders[0], dps=90 + int(epsilon)), within=1e-13
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1e-323, 1e-200, 1e-160, 1e-150, 1e-140])

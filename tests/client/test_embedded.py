@@ -141,6 +141,7 @@ def test_the_async_client_does_the_same(tmp_path: Path) -> None:
             assert (await dataset.budget()).spent["rho"] == pytest.approx(0.01)
             assert (await dataset.show())["unit"] == "user"
             assert (await ledger.cost(STEP, adjacency="add-remove", orders=[2.0])).rho is not None
+            assert (await dataset.forecast(STEP))["fits"] in (17, 18)
             names = await dataset.open_partitions(["a", "b"]) + await dataset.open_partitions(2)
             spends = [dataset.run("job", partition=name).spend(STEP) for name in names]
             assert len(await ledger.authorize_all(spends)) == 4

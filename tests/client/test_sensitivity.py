@@ -18,6 +18,8 @@ from dpledger_client.objectives import (
     Logistic,
     Objective,
     Softmax,
+    gradient_sensitivity,
+    loss_sensitivity,
 )
 
 FEATURES = 3
@@ -92,10 +94,18 @@ def test_one_record_moves_a_clipped_sum_by_at_most_the_sensitivity(
 
     without, added, replaced = sums(), sums(row), sums(other)
 
-    assert np.linalg.norm(added[0] - without[0]) <= clip
-    assert np.linalg.norm(added[0] - replaced[0]) <= 2 * clip
-    assert abs(added[1] - without[1]) <= clip
-    assert abs(added[1] - replaced[1]) <= clip
+    for other_sums, adjacency in ((without, "add-remove"), (replaced, "replace-one")):
+        assert np.linalg.norm(added[0] - other_sums[0]) <= gradient_sensitivity(clip, adjacency)
+        assert abs(added[1] - other_sums[1]) <= loss_sensitivity(clip, adjacency)
+
+
+def test_sensitivities_are_those_of_the_adjacency() -> None:
+    assert (gradient_sensitivity(3.0, "add-remove"), gradient_sensitivity(3.0, "replace-one")) == (3.0, 6.0)
+    assert loss_sensitivity(3.0, "add-remove") == loss_sensitivity(3.0, "replace-one") == 3.0
+    for function in (gradient_sensitivity, loss_sensitivity):
+        for clip, adjacency in ((1.0, "neighbours"), (0.0, "add-remove"), (np.inf, "replace-one")):
+            with pytest.raises(ValueError, match=r"adjacency|clip"):
+                function(clip, adjacency)
 
 
 @pytest.mark.parametrize("objective", [Logistic(), Softmax(3), MLP([3], 3)])

@@ -29,6 +29,7 @@ from dpledger_client import (
     Unauthorized,
     Unproven,
     WithoutReplacement,
+    insecure_testing_noise,
 )
 from tests.client.thin.fake import Looked
 
@@ -50,6 +51,16 @@ def test_a_release_is_preceded_by_an_entry(dataset: Dataset) -> None:
     (entry,) = seen
     assert (entry["run"], entry["purpose"]) == ("job-1", "gradient")
     assert entry["step"]["releases"] == [STEP.fields()]
+
+
+def test_the_noise_of_a_release_has_the_declared_scale(dataset: Dataset) -> None:
+    with insecure_testing_noise(1):
+        noise = dataset.run("job").release(STEP, np.zeros(100_000))
+        with dataset.run("job").reserve(Laplace(1.0, 20.0), times=2) as hold:
+            other = hold.release(np.zeros(100_000))
+
+    assert noise.std() == pytest.approx(10.0, rel=0.01)
+    assert np.abs(other).mean() == pytest.approx(20.0, rel=0.01)
 
 
 def test_what_is_spent_is_what_was_granted(dataset: Dataset) -> None:
@@ -195,6 +206,22 @@ def test_a_cost_is_told_and_not_charged(ledger: Ledger) -> None:
     assert cost.epsilons[0] > sampled.epsilons[0] > 0.0
     assert cost.rho is not None
     assert cost.mu is not None
+
+
+def test_questions_are_answered(open_dataset: Opener, ledger: Ledger) -> None:
+    dataset = open_dataset()
+    dataset.open_partitions(["small"], {"accounting": "zcdp", "rho": 0.02})
+
+    assert dataset.forecast(STEP)["fits"] in (99, 100)
+    assert dataset.forecast(STEP, partition="small")["fits"] in (3, 4)
+    body = {
+        "solve_for": "noise_std",
+        "target": {"epsilon": 1.0, "delta": 1e-5},
+        "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
+        "adjacency": "add-remove",
+        "steps": 1,
+    }
+    assert 3.7 < ledger.ask("calibrations", body)["value"] < 3.8
 
 
 def test_refusals_of_the_service_have_their_kinds(dataset: Dataset, ledger: Ledger) -> None:

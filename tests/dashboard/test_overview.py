@@ -17,6 +17,7 @@ from dpledger.ledger.entries import Charge, EntryKind
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.ports import EntryFilter, RunRow
 from dpledger.ledger.state import Book
+from dpledger.storage import overview
 from dpledger.storage.levels import STEPS
 from dpledger.storage.overview import POINTS, Look, Place, look, sampled
 from dpledger.storage.repository import SqlStorage
@@ -370,6 +371,23 @@ def test_a_refusal_says_when_by_whom_and_what_was_left(service: Service) -> None
     assert 0.0 < found.fits_fraction <= 1.0
 
 
+def test_combinations_find_what_a_look_at_every_entry_finds(
+    storage: SqlStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_COMBED_AT_ONCE", 3)
+    book = mixed_ledger(storage)
+    every = [each.entry for each in storage.entries(book.dataset_id, EntryFilter(limit=1000))][::-1]
+
+    with look(storage.database) as reading:
+        for run in (None, "run-0", "run-9", "nobody"):
+            for kind in (None, "authorized", "settled", "reserved"):
+                for limit in (1, 4, 100):
+                    found = reading.entries(book.dataset_id, EntryFilter(limit=limit, run=run, kind=kind))
+                    alike = [e for e in every if run in (None, e.run) and kind in (None, e.kind.value)]
+                    sequences = [each.entry.sequence for each in found.entries]
+                    assert sequences == [entry.sequence for entry in alike[:limit]], (run, kind, limit)
+
+
 @contextmanager
 def explained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """How SQLite would answer every query that is asked meanwhile."""
@@ -411,6 +429,9 @@ def test_no_page_reads_a_table_from_end_to_end(storage: SqlStorage, monkeypatch:
             reading.entries(book.dataset_id, chosen)
 
     assert bool(plans) == (storage.database.engine.dialect.name == "sqlite")
+    sought = "".join(plans)
+    for index in ("ix_entries_run", "ix_entries_rare_kind", "ix_runs_magnitude", "ix_purposes_magnitude"):
+        assert not plans or index in sought
     # What is read in full is the short list in the middle of a query, and an index up to a limit.
     scans = {plan for plan in plans if plan.startswith("SCAN")}
     assert scans <= {

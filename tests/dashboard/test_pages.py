@@ -7,7 +7,7 @@ import pytest
 
 from dpledger.dashboard.views import ROWS
 from dpledger.ledger.errors import Unavailable
-from dpledger.storage.overview import WINDOW
+from dpledger.storage import overview
 from tests.api.service import POISSON, SUBSAMPLED, Service, made
 from tests.dashboard.visitor import Visitor, datasets_in, entries_in, section
 
@@ -218,17 +218,22 @@ def test_older_entries_follow_on_the_latest(service: Service, visitor: Visitor) 
     assert entries_in(visitor.page(older[1].replace("&amp;", "&"))) == [6, 5, 4, 3, 2]
 
 
-def test_a_search_that_no_index_answers_looks_back_a_bounded_part(service: Service, visitor: Visitor) -> None:
-    service.open()
-    made(service.authorize(run="a"))
+def test_a_search_that_no_index_answers_looks_back_a_bounded_part(
+    service: Service, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "WINDOW", 4)
+    monkeypatch.setattr(overview, "_COMBED_AT_ONCE", 2)
+    service.open(budget=RDP)
+    made(service.post("/v1/datasets/adult/reservations", _reservation("a")))
+    spend_sampled(service, 7, run="a")
 
-    far = visitor.page(f"/datasets/adult?run=a&kind=authorized&before={WINDOW + 10}")
-    nearer = visitor.page("/datasets/adult?run=a&kind=authorized&before=10")
+    first = visitor.page("/datasets/adult?run=a&kind=reserved")
+    second = visitor.page("/datasets/adult?run=a&kind=reserved&before=6")
 
-    assert entries_in(far) == []
-    assert "There may be older ones" in far
-    assert "before=10&amp;kind=authorized&amp;run=a" in far
-    assert entries_in(nearer) == [2]
+    assert entries_in(first) == []
+    assert "from number 6 on is like that. There may be older ones" in first
+    assert "before=6&amp;kind=reserved&amp;run=a" in first
+    assert entries_in(second) == [2]
 
 
 def test_a_run_shows_its_steps_noise_and_cost(service: Service, visitor: Visitor) -> None:

@@ -11,9 +11,9 @@ import pytest
 from dpledger.ledger.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
 from dpledger.ledger.decide import Granted, Stamp, decide
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
+from dpledger.ledger.retrying import run_in_transaction
 from dpledger.storage.database import Database
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.retry import run_in_transaction
 from dpledger.storage.tables import metadata
 from dpledger.storage.transaction import SqlTransaction
 from tests.storage.ledgers import (

@@ -13,12 +13,12 @@ from sqlalchemy import Engine, event, exc, text
 from dpledger.ledger.commands import Authorize
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.ports import EntryFilter
+from dpledger.ledger.retrying import run_in_transaction
 from dpledger.storage import database, engines
 from dpledger.storage.engines import make_engine
 from dpledger.storage.failures import Busy, translated
 from dpledger.storage.migrate import upgrade
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.retry import run_in_transaction
 from dpledger.storage.session import LostTransaction
 from dpledger.storage.transaction import SqlTransaction
 from tests.storage.ledgers import charge, open_ledger, same_book, spend, write

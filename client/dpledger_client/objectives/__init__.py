@@ -10,7 +10,12 @@ less than (m + n/m)·n·2⁻⁵³·C: with the blocks used here the margin cover
 2²⁰ records.
 """
 
-from dpledger_client.objectives.base import CLIP_MARGIN, Objective
+from dpledger_client.objectives.base import (
+    CLIP_MARGIN,
+    Objective,
+    gradient_sensitivity,
+    loss_sensitivity,
+)
 from dpledger_client.objectives.linear import HingeSVM, HuberSVM, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.network import MLP
 from dpledger_client.objectives.regularizers import L1, L2, Regularizer, Unregularized
@@ -28,4 +33,6 @@ __all__ = [
     "Regularizer",
     "Softmax",
     "Unregularized",
+    "gradient_sensitivity",
+    "loss_sensitivity",
 ]

@@ -10,13 +10,24 @@ from typing import Any
 import numpy as np
 
 from dpledger_client._arrays import Floats
-from dpledger_client._checks import check_positive
+from dpledger_client._checks import check_choice, check_positive
 from dpledger_client.objectives.regularizers import Regularizer, Unregularized
 
-__all__ = ["CLIP_MARGIN", "Objective", "blocks", "clip_factors", "limit_under", "parameters", "usable"]
+__all__ = [
+    "CLIP_MARGIN",
+    "Objective",
+    "blocks",
+    "clip_factors",
+    "gradient_sensitivity",
+    "limit_under",
+    "loss_sensitivity",
+    "parameters",
+    "usable",
+]
 
 CLIP_MARGIN = 2.0**-20
 """How far below the limit asked for, in proportion, clipping stays: room for rounding errors."""
+ADJACENCIES = ("add-remove", "replace-one")
 _FEWEST_ROWS = 256
 _MOST_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 17
@@ -88,6 +99,18 @@ class Objective(abc.ABC):
     def smoothness(self, row_norm: float = 1.0) -> float:
         """A bound on the largest eigenvalue of the Hessian, the regulariser included."""
         return np.inf
+
+
+def gradient_sensitivity(clip: float, adjacency: str) -> float:
+    """How far a clipped gradient sum moves between neighbours, in L2: the limit, or twice that."""
+    factor = {"add-remove": 1.0, "replace-one": 2.0}[check_choice("adjacency", adjacency, ADJACENCIES)]
+    return factor * check_positive("clip", clip)
+
+
+def loss_sensitivity(clip: float, adjacency: str) -> float:
+    """How far a clipped loss sum moves between neighbours: the limit, since every term is in [0, limit]."""
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    return check_positive("clip", clip)
 
 
 def parameters(w: Any) -> Floats:

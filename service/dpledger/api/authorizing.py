@@ -127,7 +127,9 @@ class AuthorizationDesk:
         try:
             ticket = asyncio.get_running_loop().create_future()
             house.committer.submit(authorization, ticket)
-            return told(await ticket)
+            decided = await ticket
+            # Answers are written and signed here, while the next group commits.
+            return told(decided if isinstance(decided, Exception) else house.ledger.reply(decided))
         finally:
             house.in_flight.leave(mark)
 

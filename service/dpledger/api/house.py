@@ -16,12 +16,12 @@ from dpledger.auth.gatekeeper import Caller, Gatekeeper, shown_token
 from dpledger.auth.issuer import Issuer
 from dpledger.auth.keys import load_keys
 from dpledger.auth.sessions import SessionKeeper
+from dpledger.ledger.authorizing import Decided
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.grouping import GroupCommitter
 from dpledger.ledger.reading import LedgerReader
 from dpledger.ledger.receipts import Signer
-from dpledger.ledger.requests import Reply
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
 from dpledger.storage.repository import open_storage
@@ -30,7 +30,7 @@ from dpledger.storage.tokens import TokenStore
 __all__ = ["House"]
 
 T = TypeVar("T")
-Ticket = asyncio.Future[Reply | Exception]
+Ticket = asyncio.Future[Decided | Exception]
 _COMMITTERS = {"sqlite": 1, "postgresql": 4}
 """How many datasets are written at once: SQLite has one writer."""
 _WRITERS = 8
@@ -62,7 +62,7 @@ class House:
         """Take requests on ``loop``."""
         self._loop = loop
         workers = _COMMITTERS[self.database]
-        self.committer = GroupCommitter(self.ledger.authorize, self._deliver, workers=workers)
+        self.committer = GroupCommitter(self.ledger.decide, self._deliver, workers=workers)
         self._expiry = loop.create_task(self._expire_now_and_then())
 
     async def close(self) -> None:
@@ -94,8 +94,8 @@ class House:
         """Run what needs the processor for long in a thread of its own kind."""
         return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._computers)
 
-    def _deliver(self, replies: list[tuple[Ticket, Reply | Exception]]) -> None:
-        self._loop.call_soon_threadsafe(_hand_out, replies)
+    def _deliver(self, decided: list[tuple[Ticket, Decided | Exception]]) -> None:
+        self._loop.call_soon_threadsafe(_hand_out, decided)
 
     async def _expire_now_and_then(self) -> None:
         while True:
@@ -111,7 +111,7 @@ class House:
                     log_event("reservations expired", datasets=expired)
 
 
-def _hand_out(replies: list[tuple[Ticket, Reply | Exception]]) -> None:
-    for ticket, reply in replies:
+def _hand_out(decided: list[tuple[Ticket, Decided | Exception]]) -> None:
+    for ticket, each in decided:
         if not ticket.done():
-            ticket.set_result(reply)
+            ticket.set_result(each)

@@ -10,7 +10,7 @@ from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, RunRow, StoredEntry
 from dpledger.ledger.state import Book, Partition
-from dpledger.storage.overview import POINTS, WINDOW, Glance, Look, Place
+from dpledger.storage.overview import POINTS, Glance, Look, Place
 
 __all__ = [
     "MOST_SPENDERS",
@@ -24,13 +24,13 @@ __all__ = [
     "run_page",
 ]
 
-ROWS = 25
+ROWS = 20
 """How many datasets, and how many entries, a page shows."""
 MOST_SPENDERS = 12
 """How many runs, and how many purposes, are shown."""
 _FEW = 20
 _LATEST = 8
-_MOST_COUNTED = 1000
+_MOST_COUNTED = 100
 LOW_BASIS_POINTS = 1000
 """Below a tenth a budget is called low."""
 
@@ -119,21 +119,14 @@ class EntryQuery:
         """Whether anything but the place in the list was asked for."""
         return bool(self.kind or self.run or self.partition)
 
-    @property
-    def down_to(self) -> int:
-        """How far back to look: where no index holds the answer, a bounded part of the ledger."""
-        named = [self.run, self.partition, self.kind]
-        indexed = len([each for each in named if each]) < 2 and self.kind != EntryKind.AUTHORIZED.value
-        return 0 if indexed else max(0, self.before - 1 - WINDOW)
-
 
 @dataclass(frozen=True)
 class EntriesPage:
-    """Entries, the latest first; ``next`` is where to go on, ``looked_to`` how far this page looked."""
+    """Entries, the latest first; ``next`` is where to go on, ``looked_to`` where a long search stopped."""
 
     items: list[EntryItem]
     next: int | None
-    looked_to: int
+    looked_to: int | None
 
 
 @dataclass(frozen=True)
@@ -255,7 +248,7 @@ def dataset_page(look: Look, name: str, query: EntryQuery, partitions_after: int
         rule=wording.rule_text(budget),
         points=points,
         projection=figures.projection(points, now_us),
-        budget_changes=look.entries(book.dataset_id, changed),
+        budget_changes=look.entries(book.dataset_id, changed).entries,
         curve=figures.curve(budget, committed),
         coordinate=_coordinate(budget, at),
         runs=_spenders(budget, look.largest_runs(*spenders), at),
@@ -306,21 +299,12 @@ def _partition(book: Book, partition: Partition) -> PartitionItem:
 
 
 def _entries(look: Look, book: Book, query: EntryQuery, at: int) -> EntriesPage:
-    bounded = query if query.before else EntryQuery(query.kind, query.run, query.partition, book.sequence + 1)
-    chosen = EntryFilter(
-        after=bounded.before,
-        limit=ROWS + 1,
-        kind=query.kind,
-        run=query.run,
-        partition=query.partition,
-        down_to=bounded.down_to,
-    )
+    chosen = EntryFilter(query.before, ROWS + 1, query.kind, query.run, query.partition)
     found = look.entries(book.dataset_id, chosen)
-    items = [_entry(book.budget, stored, at) for stored in found[:ROWS]]
-    if len(found) > ROWS:
-        return EntriesPage(items, items[-1].sequence, items[-1].sequence)
-    looked_to = bounded.down_to + 1
-    return EntriesPage(items, looked_to if looked_to > 1 else None, looked_to)
+    items = [_entry(book.budget, stored, at) for stored in found.entries[:ROWS]]
+    if len(found.entries) > ROWS:
+        return EntriesPage(items, items[-1].sequence, None)
+    return EntriesPage(items, found.looked_to, found.looked_to)
 
 
 def _entry(budget: Budget, stored: StoredEntry, at: int) -> EntryItem:

@@ -16,7 +16,16 @@ from dpledger.ledger.sitting import Sitting, Taken
 from dpledger.ledger.state import Book
 from dpledger.ledger.teller import Teller, as_answer
 
-__all__ = ["Yes", "authorize_group", "charged", "spend_in", "stored_yes", "yes_body"]
+__all__ = [
+    "Decided",
+    "Yes",
+    "authorize_group",
+    "charged",
+    "reply_to",
+    "spend_in",
+    "stored_yes",
+    "yes_body",
+]
 
 
 class Yes(NamedTuple):
@@ -35,11 +44,10 @@ Failure = LedgerError | AccountingError
 Decided = Yes | Answer | Failure
 
 
-def authorize_group(teller: Teller, name: str, group: Sequence[Authorization]) -> list[Reply]:
-    """Decide a group of requests for one dataset one after another; answer after the commit."""
+def authorize_group(teller: Teller, name: str, group: Sequence[Authorization]) -> list[Decided]:
+    """Decide a group of requests for one dataset one after another, and commit."""
     charges = [request.charge or charged(teller, request.spend) for request in group]
-    decided = teller.run(lambda transaction: _decide(teller, transaction, name, group, charges))
-    return [_told(teller, each) for each in decided]
+    return teller.run(lambda transaction: _decide(teller, transaction, name, group, charges))
 
 
 def charged(teller: Teller, spend: Spend) -> Charge | Failure:
@@ -150,7 +158,8 @@ def _again(served: Yes | Answer) -> Yes | Answer:
     return served._replace(replayed=True) if isinstance(served, Yes) else replace(served, replayed=True)
 
 
-def _told(teller: Teller, decided: Decided) -> Reply:
+def reply_to(teller: Teller, decided: Decided) -> Reply:
+    """What the caller is told; a yes is signed here, after its commit."""
     if not isinstance(decided, Yes):
         return decided
     return Answer("granted", yes_body(teller, decided), decided.replayed)

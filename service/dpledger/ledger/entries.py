@@ -54,7 +54,7 @@ class Charge:
         """SHA-256 over the description, the purpose and the amounts' bytes."""
         digest = hashlib.sha256(self.step.canonical.encode())
         digest.update(b"\0" + self.purpose.encode() + b"\0")
-        digest.update(self.amounts.tobytes())
+        digest.update(self.amounts.astype("<f8").tobytes())
         return digest.digest()
 
     @cached_property

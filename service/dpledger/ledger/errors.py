@@ -88,6 +88,10 @@ class TokenEnded(LedgerError):
 
 
 class Unavailable(LedgerError):
-    """The database is away, full or too busy; nothing was recorded."""
+    """The database is away, full or too busy.
+
+    Nothing was recorded, unless the connection was lost in the middle of a commit: a repeat with the same
+    key tells.
+    """
 
     retry_after_seconds = 2

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.requests import Authorization, Reply
+from dpledger.ledger.requests import Authorization
 
 __all__ = ["GroupCommitter"]
 
 logger = logging.getLogger(__name__)
 MAX_GROUP = 256
-Decide = Callable[[str, Sequence[Authorization]], list[Reply]]
-Deliver = Callable[[list[tuple[Any, Reply | Exception]]], None]
+Decide = Callable[[str, Sequence[Authorization]], Sequence[Any]]
+Deliver = Callable[[list[tuple[Any, Any]]], None]
 
 
 @dataclass
@@ -35,9 +35,10 @@ class GroupCommitter:
     Parameters
     ----------
     decide
-        Decides a group in one transaction (``LedgerService.authorize``).
+        Decides a group in one transaction (``LedgerService.decide``).
     deliver
-        Called from a worker, once a group, with the tickets handed in and their replies.
+        Called from a worker, once a group, with the tickets handed in and what was decided for each,
+        or the error that ended the transaction.
     workers
         How many datasets may be written at once: one for SQLite, which has one writer anyway.
     """
@@ -102,11 +103,9 @@ class GroupCommitter:
                 self._queues[name] = queue
             self._changed.notify_all()
 
-    def _decided(
-        self, name: str, group: list[tuple[Authorization, Any]]
-    ) -> list[tuple[Any, Reply | Exception]]:
+    def _decided(self, name: str, group: list[tuple[Authorization, Any]]) -> list[tuple[Any, Any]]:
         try:
-            replies: Sequence[Reply | Exception] = self._decide(name, [request for request, _ in group])
+            decided = self._decide(name, [request for request, _ in group])
         except Exception as error:  # a failed transaction concerns all of its group
-            replies = [error] * len(group)
-        return [(ticket, reply) for (_, ticket), reply in zip(group, replies, strict=True)]
+            decided = [error] * len(group)
+        return [(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)]

@@ -131,10 +131,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class EntryFilter:
-    """Which entries to list, newest last; ``after`` is the sequence number to start behind.
-
-    With ``newest_first``, ``down_to`` is one before the oldest that is looked at.
-    """
+    """Which entries to list, newest last; ``after`` is the sequence number to start behind."""
 
     after: int = 0
     limit: int = 100
@@ -142,7 +139,6 @@ class EntryFilter:
     run: str | None = None
     partition: str | None = None
     newest_first: bool = False
-    down_to: int = 0
 
 
 class Transaction(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.validation import check_count, check_positive
 from dpledger.ledger.answers import text
-from dpledger.ledger.authorizing import authorize_group
+from dpledger.ledger.authorizing import Decided, authorize_group, reply_to
 from dpledger.ledger.bulk import authorize_all
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reserve, Settle
@@ -44,7 +44,15 @@ class LedgerService:
 
     def authorize(self, name: str, group: Sequence[Authorization]) -> list[Reply]:
         """Decide requests for one dataset that arrived together, in one transaction."""
+        return [self.reply(decided) for decided in self.decide(name, group)]
+
+    def decide(self, name: str, group: Sequence[Authorization]) -> list[Decided]:
+        """The same without the answers: the next group need not wait until this one's are written."""
         return authorize_group(self._teller, name, group)
+
+    def reply(self, decided: Decided) -> Reply:
+        """The answer to what :meth:`decide` has committed."""
+        return reply_to(self._teller, decided)
 
     def authorize_all(self, spends: Sequence[Spend], mode: str, intent: Intent) -> Answer:
         """Decide spends across datasets and partitions under one key."""

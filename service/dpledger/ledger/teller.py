@@ -1,7 +1,5 @@
 """What every kind of request needs: a transaction, the key looked up, the answer kept."""
 
-import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,13 +10,12 @@ from dpledger.ledger.errors import KeyReused, TokenEnded
 from dpledger.ledger.ports import Intent, Storage, StoredAnswer, Transaction
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.requests import Answer
+from dpledger.ledger.retrying import run_in_transaction
 from dpledger.ledger.sitting import Sitting
 from dpledger.ledger.state import Book
 
 __all__ = ["NO_DATASET", "Teller", "as_answer"]
 
-ATTEMPTS = 8
-LONGEST_PAUSE_SECONDS = 0.05
 NO_DATASET = 0
 """Where answers are kept that belong to no single dataset."""
 T = TypeVar("T")
@@ -34,16 +31,8 @@ class Teller:
         self.charger = Charger(storage)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` in a transaction and commit; again, a bounded number of times, if it was unlucky."""
-        for attempt in range(ATTEMPTS):
-            try:
-                with self.storage.begin() as transaction:
-                    return work(transaction)
-            except Exception as error:
-                if attempt + 1 == ATTEMPTS or not self.storage.is_transient(error):
-                    raise
-            time.sleep(random.uniform(0.0, LONGEST_PAUSE_SECONDS))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        """Run ``work`` in one transaction and commit it; again, a bounded number of times, if it lost."""
+        return run_in_transaction(self.storage, work)
 
     def answer_once(
         self, name: str, intent: Intent, work: Callable[[Transaction, Sitting], Answer]

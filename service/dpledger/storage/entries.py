@@ -24,6 +24,7 @@ from dpledger.storage.tables import RARE_KIND, actors, charges, entries, partiti
 __all__ = [
     "References",
     "entries_answering",
+    "entries_numbered",
     "entries_page",
     "entry_numbered",
     "insert_entries",
@@ -93,8 +94,6 @@ def _with_sequences(size: int) -> Select[Any]:
 def _page(wanted: frozenset[str], rare: bool, newest_first: bool) -> Select[Any]:
     after = bindparam("after", type_=BigInteger)
     page = _ENTRY.where(entries.c.sequence < after if newest_first else entries.c.sequence > after)
-    if newest_first:
-        page = page.where(entries.c.sequence > bindparam("down_to", type_=BigInteger))
     for name in sorted(wanted):
         page = page.where(entries.c[name] == bindparam(name, type_=Integer))
     if rare:
@@ -184,11 +183,17 @@ def entry_numbered(session: Session, book: Book, sequence: int) -> StoredEntry:
     return _decoded(session, book.dataset_id, rows)[0]
 
 
+def entries_numbered(session: Session, dataset_id: int, sequences: Sequence[int]) -> list[StoredEntry]:
+    """Entries by their sequence numbers, the latest first."""
+    rows = rows_listed(session, _with_sequences, sequences, dataset_id=dataset_id)
+    return _decoded(session, dataset_id, sorted(rows, key=lambda row: row[0], reverse=True))
+
+
 def entries_page(session: Session, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
     """A page of entries; a run, partition or kind that there is not has none."""
     values: dict[str, Any] = {"dataset_id": dataset_id, "after": chosen.after, "limit": chosen.limit}
-    if chosen.newest_first:
-        values |= {"after": chosen.after or 2**63 - 1, "down_to": chosen.down_to}
+    if chosen.newest_first and chosen.after == 0:
+        values["after"] = 2**63 - 1
     wanted = _conditions(session, dataset_id, chosen)
     if None in wanted.values():
         return []

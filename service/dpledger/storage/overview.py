@@ -6,7 +6,7 @@ entries and for a million.
 """
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +39,7 @@ from dpledger.storage.budgets import budget_from_document
 from dpledger.storage.charges import charges_numbered
 from dpledger.storage.codec import KIND_CODES, vector_from_bytes
 from dpledger.storage.database import Database
-from dpledger.storage.entries import entries_page
+from dpledger.storage.entries import entries_numbered, entries_page
 from dpledger.storage.lists import listed, of_dataset, rows_listed
 from dpledger.storage.partitions import partitions_numbered, partitions_page
 from dpledger.storage.reservations import open_reservations_page
@@ -50,17 +50,19 @@ from dpledger.storage.tables import (
     datasets,
     entries,
     levels,
+    partitions,
     purposes,
     refusals,
     runs,
 )
 
-__all__ = ["POINTS", "WINDOW", "Glance", "Level", "Look", "Place", "Position", "Step", "look"]
+__all__ = ["POINTS", "WINDOW", "Found", "Glance", "Level", "Look", "Place", "Position", "Step", "look"]
 
 POINTS = 250
 """How many points of a history are read at most."""
 WINDOW = 20_000
 """How many entries one page looks through at most for a combination that no index answers."""
+_COMBED_AT_ONCE = 2_000
 _BEFORE_ALL = -1, ""
 
 
@@ -102,6 +104,14 @@ class Step:
     at_us: int
     charge: Charge
     times: int
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Entries that were asked for; ``looked_to`` is where the search stopped before the ledger's start."""
+
+    entries: list[StoredEntry]
+    looked_to: int | None
 
 
 @dataclass(frozen=True)
@@ -223,6 +233,31 @@ def _steps(size: int) -> Select[Any]:
     )
 
 
+@functools.cache
+def _number(table: Table) -> Select[Any]:
+    return select(table.c.number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
+
+
+@functools.cache
+def _candidates(leading: str) -> Select[Any]:
+    """Entries by the index of one condition, the latest first, with what the other conditions look at."""
+    found = select(entries.c.sequence, entries.c.run, entries.c.partition, entries.c.kind).where(
+        of_dataset(entries.c.dataset_id), entries.c.sequence < bindparam("below", type_=BigInteger)
+    )
+    if leading != "kind":
+        found = found.where(
+            entries.c[leading] == bindparam(leading, type_=Integer),
+            literal_column(f"entries.{leading} IS NOT NULL"),
+        )
+    return found.order_by(entries.c.sequence.desc()).limit(_LIMIT)
+
+
+def _agrees(row: Row, numbers: Mapping[str, int | None]) -> bool:
+    _, run, partition, kind = row
+    found = {"run": run, "partition": partition, "kind": kind}
+    return all(found[name] == number for name, number in numbers.items())
+
+
 @contextmanager
 def look(database: Database) -> Iterator["Look"]:
     """One consistent look at what is committed."""
@@ -309,9 +344,49 @@ class Look:
         """One partition."""
         return partitions_numbered(self._session, dataset_id, [number], size).get(number)
 
-    def entries(self, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
-        """A page of entries, the latest first; ``chosen.down_to`` bounds how far it looks."""
-        return entries_page(self._session, dataset_id, replace(chosen, newest_first=True))
+    def entries(self, dataset_id: int, chosen: EntryFilter) -> Found:
+        """Entries, the latest first, below the sequence number ``chosen.after`` unless that is 0.
+
+        One condition is answered by its index. Several are not: then what the first of them finds is
+        looked through, up to ``WINDOW`` entries.
+        """
+        asked = [name for name in ("run", "partition", "kind") if getattr(chosen, name) is not None]
+        if len(asked) < 2 and chosen.kind != EntryKind.AUTHORIZED.value:
+            found = entries_page(self._session, dataset_id, replace(chosen, newest_first=True))
+            return Found(found, None)
+        return self._combed(dataset_id, chosen)
+
+    def _combed(self, dataset_id: int, chosen: EntryFilter) -> Found:
+        numbers = self._numbers(dataset_id, chosen)
+        if None in numbers.values():
+            return Found([], None)
+        values = {"dataset_id": dataset_id, "limit": _COMBED_AT_ONCE, **numbers}
+        below, looked = chosen.after or 2**63 - 1, 0
+        matching: list[int] = []
+        candidates = _candidates(next(iter(numbers)))
+        while len(matching) < chosen.limit and looked < WINDOW:
+            rows = self._session.rows(candidates, {**values, "below": below})
+            matching += [row[0] for row in rows if _agrees(row, numbers)]
+            looked += len(rows)
+            if len(rows) < _COMBED_AT_ONCE:
+                return Found(self._numbered(dataset_id, matching[: chosen.limit]), None)
+            below = rows[-1][0]
+        return Found(self._numbered(dataset_id, matching[: chosen.limit]), below)
+
+    def _numbered(self, dataset_id: int, sequences: Sequence[int]) -> list[StoredEntry]:
+        return entries_numbered(self._session, dataset_id, sequences)
+
+    def _numbers(self, dataset_id: int, chosen: EntryFilter) -> dict[str, int | None]:
+        """What is asked for by its numbers, the one that leads first; None for what there is not."""
+        numbers: dict[str, int | None] = {}
+        for name, table in (("run", runs), ("partition", partitions)):
+            asked = getattr(chosen, name)
+            if asked is not None:
+                row = self._session.row(_number(table), {"dataset_id": dataset_id, "name": asked})
+                numbers[name] = None if row is None else row[0]
+        if chosen.kind is not None:
+            numbers["kind"] = KIND_CODES[EntryKind(chosen.kind)]
+        return numbers
 
     def run(self, dataset_id: int, name: str, size: int) -> tuple[int, RunRow]:
         """A run's number and what it has spent; raises NotFound."""

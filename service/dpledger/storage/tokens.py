@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, or_, select, text, update
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
+from dpledger.ledger.retrying import run_in_transaction
 from dpledger.storage.database import Database
 from dpledger.storage.lists import listed, rows_listed
 from dpledger.storage.meta import lock_instance
-from dpledger.storage.retry import run_in_transaction
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import tokens
 

@@ -96,6 +96,27 @@ def test_the_exact_way_and_the_fast_way_have_the_same_distribution(
     assert max(abs(one - other) for one, other in shares) < 0.09
 
 
+def test_successes_that_need_more_bits_get_them() -> None:
+    at = int(_exp(Fraction(3)) * 2**160)
+    words = [at >> 128, (at >> 64) % 2**64]
+
+    for last, expected in ((at % 2**64 - 1, 3), (at % 2**64 + 1, 2)):
+        assert _coins.geometric(Script(*words, last, 0), 1) == [expected]
+
+
+@pytest.mark.parametrize("choose", [Noise.gumbel_choice, Noise.exponential_choice])
+def test_choices_by_exact_arithmetic_alone_are_as_before(
+    choose: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = np.log([1.0, 2.0, 5.0])
+    monkeypatch.setattr(_coins, "MARGIN", 1.0)
+    noise = Noise(SeededBits(9))
+
+    chosen = [choose(noise, scores, 1.0) for _ in range(600)]
+    assert 0.5 < chosen.count(2) / 600 < 0.8
+    assert 0.05 < chosen.count(0) / 600 < 0.2
+
+
 def test_a_decision_by_exact_arithmetic_is_the_decision_by_floating_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

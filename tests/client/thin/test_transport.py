@@ -36,6 +36,7 @@ from dpledger_client import (
     Unavailable,
     UnexpectedAnswer,
     Unproven,
+    UnsettledWarning,
     errors,
 )
 from tests.client.thin.fake import FakeService, dropped, problem, recorded_but_dropped
@@ -144,12 +145,37 @@ def test_a_service_that_says_how_long_it_needs_is_given_that_time(pauses: list[f
 def test_pauses_grow_and_are_bounded() -> None:
     policy = Retries(attempts=6, first_pause_seconds=1.0, longest_pause_seconds=3.0)
     drawn = [list(policy.pauses()) for _ in range(200)]
-    longest = [max(each[place] or 0.0 for each in drawn) for place in range(6)]
+    longest = [max(each[place] for each in drawn) for place in range(5)]
 
-    assert all(each[-1] is None and len(each) == 6 for each in drawn)
+    assert all(len(each) == 5 for each in drawn)
     assert [longest[place] <= limit for place, limit in enumerate([1.0, 2.0, 3.0, 3.0, 3.0])] == [True] * 5
     assert longest[1] > 1.0
     assert longest[2] > 2.0
+
+
+@pytest.mark.parametrize(
+    "setting", [{"attempts": 0}, {"first_pause_seconds": -1.0}, {"longest_pause_seconds": float("nan")}]
+)
+def test_retries_are_checked(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Retries(**setting)
+
+
+def test_questions_that_record_nothing_carry_no_key() -> None:
+    answer = {"fits": 3}
+    service = FakeService(*[lambda _: httpx2.Response(200, json=answer)] * 3)
+    ledger = _ledger(service)
+
+    assert ledger.ask("conversions", {"a": 1}) == answer
+    assert ledger.dataset("d").forecast(STEP, Poisson(0.5)) == answer
+    with pytest.raises(KeyError):
+        ledger.cost(STEP, adjacency="add-remove")
+    assert service.keys == ["", "", ""]
+    assert [request.url.path for request in service.requests] == [
+        "/v1/conversions",
+        "/v1/datasets/d/forecast",
+        "/v1/costs",
+    ]
 
 
 def test_retries_end(pauses: list[float]) -> None:
@@ -359,6 +385,43 @@ def test_the_async_client_refuses_alike() -> None:
     with pytest.raises(BudgetExhausted) as raised:
         asyncio.run(job())
     assert raised.value.fits == {"times": 2}
+
+
+def test_the_async_client_judges_a_failed_settlement_alike(pauses: list[float]) -> None:
+    service = FakeService()
+    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Retries(attempts=2))
+
+    async def job(*failures: Any) -> Any:
+        async with ledger.dataset("d").run("j").reserve(STEP, times=3) as hold:
+            service.failures = list(failures)
+        return hold
+
+    with pytest.warns(UnsettledWarning, match="all 3"):
+        assert asyncio.run(job(dropped, dropped)).settlement is None
+    with pytest.raises(ReservationClosed):
+        asyncio.run(job(lambda _: problem(409, "reservation-closed", how="settled")))
+    assert len(pauses) == 1
+
+
+def test_the_async_client_refuses_a_reservation_without_settling() -> None:
+    service = FakeService(lambda _: problem(409, "budget-exhausted"))
+    ledger = AsyncLedger("http://ledger", transport=service.transport)
+
+    async def job() -> None:
+        async with ledger.dataset("d").run("j").reserve(STEP, times=3):
+            pytest.fail("the body of a refused reservation ran")
+
+    with pytest.raises(BudgetExhausted):
+        asyncio.run(job())
+    assert len(service.requests) == 1
+
+
+def test_the_async_client_asks_questions_and_shows_no_secret() -> None:
+    service = FakeService(lambda _: httpx2.Response(200, json={"a": 1}))
+    ledger = AsyncLedger("http://ledger", TOKEN, transport=service.transport)
+
+    assert asyncio.run(ledger.ask("conversions", {})) == {"a": 1}
+    assert "secret" not in repr(ledger) + repr(ledger.dataset("d").run("j", partition="p"))
 
 
 def test_the_async_client_can_be_used_from_one_event_loop_after_another() -> None:

@@ -37,15 +37,17 @@ _FORMS = "one of epsilon, rho, or threshold_scale with query_scale"
 class AboveThreshold(Mechanism):
     """The index of the first of up to ``max_queries`` noisy queries that reaches a noisy threshold.
 
-    Statement: the curve of :mod:`~dpledger.accounting.mechanisms.above_threshold_chain`, the recursion over the
-    stopping index. For Laplace noise on threshold and queries also pure DP with ε1 + 2ε2, ε1 = Δ/threshold_scale and
-    ε2 = Δ/query_scale, its tight curve (the smaller of the two is given at each order), ρ and μ.
-    Conditions: either adjacency, each query of sensitivity Δ under it; fresh noise on every query; nothing but the
-    index (or that none was above) is released. Gaussian noise needs ``max_queries``. Without threshold noise there is
-    no pure DP, only the curve, which at large α·Δ/query_scale grows with ``max_queries``.
-    Source: recursion: `above_threshold_chain`. Pure DP: Dwork and Roth 2014, Theorem 3.23; Lyu, Su, Li 2017, for
-    the two scales. The thesis' Theorem 5.2 is looser; its Theorem 5.3 (ε(α) = αρ for Gaussian noise) fails for some
-    searches of 400 queries and more, and is not used.
+    Statement: the curve of :class:`~dpledger.accounting.mechanisms.above_threshold_chain.ThresholdChain`, a
+    recursion over the stopping index. For Laplace noise on threshold and queries also pure DP with ε1 + 2ε2,
+    ε1 = Δ/threshold_scale and ε2 = Δ/query_scale, and what :func:`pure_cost` gives for it; at each order the
+    smaller of the two curves.
+    Conditions: either adjacency, each query of sensitivity Δ under it; fresh noise on every query; nothing is
+    released but the index, or that none was above. Gaussian noise needs ``max_queries``. Without threshold
+    noise there is no pure DP, only the curve, which grows with ``max_queries`` where α·Δ/query_scale is
+    large.
+    Source: the recursion is proven in that module; pure DP by Dwork and Roth 2014, Theorem 3.23, and for any
+    two scales by Lyu, Su, Li 2017. Of Chen 2020, dissertation, Theorem 5.2 is looser than the recursion, and
+    Theorem 5.3 (ε(α) = αρ for Gaussian noise) does not hold: searches of 400 queries exceed it.
 
     Parameters
     ----------
@@ -56,8 +58,8 @@ class AboveThreshold(Mechanism):
     epsilon
         Laplace noise of scale Δ/(ε/2) on the threshold and Δ/(ε/4) on each query, as in Algorithm 5.1.
     rho
-        Gaussian noise of standard deviation Δ√(3/(2ρ)) on the threshold and Δ√(3/ρ) on each query, likewise. It
-        names the noise; the cost is the curve's.
+        Gaussian noise of standard deviation Δ√(3/(2ρ)) on the threshold and Δ√(3/ρ) on each query, likewise.
+        It names the noise; it is not the cost.
     threshold_scale, query_scale
         The scales (for Gaussian noise the standard deviations) themselves; the threshold's may be 0.
     max_queries

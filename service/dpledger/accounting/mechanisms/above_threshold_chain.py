@@ -2,51 +2,57 @@
 
 Statement
 ---------
-Queries of sensitivity Δ are compared one after another with a noisy threshold until the first is above,
-at most K of them. With F and S the distribution and survival function of the query noise and RDP_thr(α; x)
-the curve of the threshold noise under a shift x, at every order α > 1 and for every s in [0, 1]
+Queries of sensitivity Δ are compared one after another with a noisy threshold until the first is above, at
+most K of them. With F and S the distribution and survival function of the query noise and RDP_thr(α; x) the
+curve of the threshold noise under a shift x, for every s in [0, 1]
 
     ε(α) ≤ RDP_thr(α; sΔ) + log(W_K)/(α−1),   W_0 = 1,
-    W_n = max(W_{n−1}, sup over x, t of S(x−t)^α S(x)^(1−α) + F(x−t)^α F(x)^(1−α)·W_{n−1}),
+    W_n = max(W_{n−1}, sup over x and t of S(x−t)^α S(x)^(1−α) + F(x−t)^α F(x)^(1−α)·W_{n−1}),
 
-t in [(s−1)Δ, (s+1)Δ].
+with t in [(s−1)Δ, (s+1)Δ]. Without a limit on the queries W is the fixed point, if there is one.
 
-Conditions: either adjacency, Δ under it; independent noises; threshold noise may be absent, then s = 0.
-Source: the proof below; the mechanism is that of Dwork, Naor, Reingold, Rothblum, Vadhan 2009 and of
-Algorithm 5.1 of Chen 2020, dissertation. It replaces its Theorem 5.3, which fails
-for long searches.
+Conditions: either adjacency, Δ under it; every α > 1; independent noises, that of the threshold symmetric.
+The threshold may have no noise: then s = 0.
+Source: proven here. The mechanism is that of Dwork, Naor, Reingold, Rothblum, Vadhan 2009, and Algorithm
+5.1 of Chen 2020, dissertation.
 
 Proof
 -----
-Shift the threshold noise on the first dataset by −sΔ: releasing the noisy threshold too can only
-raise the divergence (data processing), and costs RDP_thr(α; sΔ). Given it, the answers form a chain: the n-th
-comparison from the end adds S(x−t)^α S(x)^(1−α) for stopping and multiplies what follows by
-F(x−t)^α F(x)^(1−α), where t is the query's own shift plus sΔ. For fixed x the bracket is convex in p = S(x−t), and
-p is monotone in t, so the supremum over t is at an end of its interval.
+On the first dataset count the threshold's noise from −sΔ. Releasing the noisy threshold too can only raise
+the divergence (data processing), and costs RDP_thr(α; sΔ). Given it the answers form a chain: each
+comparison adds S(x−t)^α S(x)^(1−α) for stopping and multiplies what follows by F(x−t)^α F(x)^(1−α), where x
+is the threshold's distance from the query on the second dataset and t the query's own shift plus sΔ. Read
+from its end, and with the worst x and t at each comparison, this is the recursion. For fixed x the bracket
+is convex in p = S(x−t), and p is monotone in t, so the supremum over t is at an end of its interval.
 
 How it is computed
 ------------------
-With w = W − 1 a step is w ← sup D + b·w (see `above_threshold_terms`): a convex, increasing function g, the
-upper envelope of lines. Once a step adds less than a small share η to w, g is replaced on
-[w, (1+η)w] by its chord, which lies above it, and as many steps as stay there are taken at once.
+With w = W − 1 a step is w ← g(w) = sup D + b·w over the lines of `above_threshold_terms`: a convex,
+increasing function. Where a step adds little, g is replaced on [w, (1+η)w] by its chord, which lies above
+it, and as many steps as begin there are taken at once. The share s is searched; every s gives a bound.
 """
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpledger.accounting.errors import Unproven
 from dpledger.accounting.mechanisms.above_threshold_terms import NoiseTerms, gaussian_terms, laplace_terms
 from dpledger.accounting.numerics import exp_minus_line, settle
 from dpledger.accounting.validation import Floats
 
-__all__ = ["GAUSSIAN_NOISE", "LAPLACE_NOISE", "QueryNoise", "ThresholdChain", "chain_log_moment"]
+__all__ = [
+    "GAUSSIAN_NOISE",
+    "LAPLACE_NOISE",
+    "QueryNoise",
+    "Resolution",
+    "ThresholdChain",
+    "chain_log_moment",
+]
 
-_WIDEST_LEVEL = 0.25
-"""η at most: the share by which w may grow along one chord."""
+_NARROWEST_LEVEL, _WIDEST_LEVEL = 1e-6, 0.25
+"""Between them η, the share by which w may grow along one chord."""
 _GAP_AT_FIXED_POINT = 1e-5
 """How far a chord may lie above g, relative to the distance of its fixed point."""
 _STRAIGHT = 1e-3
@@ -134,18 +140,17 @@ class ThresholdChain:
         return self.bound(orders, self._best_shares(orders), self.noise.fine)
 
     def _best_shares(self, orders: Floats) -> Floats:
-        """Near the best share of the shift for the threshold to take; the bound has one minimum in it."""
+        """The share of the shift that the threshold takes, searched as if the bound had one minimum in it."""
         if self.threshold_ratio is None:
             return np.zeros_like(orders)
         found = np.array([self._coarse(orders, np.full_like(orders, share)) for share in _FIRST_SHARES])
-        lowest = np.argmin(np.where(np.isnan(found), np.inf, found), axis=0)
+        lowest = np.argmin(found, axis=0)
         low = _FIRST_SHARES[np.maximum(lowest - 1, 0)]
         high = _FIRST_SHARES[np.minimum(lowest + 1, len(_FIRST_SHARES) - 1)]
-        inner = self._golden_section(orders, low, high)
-        end = _FIRST_SHARES[lowest]
-        return np.where(self._coarse(orders, inner) < found.min(axis=0), inner, end)
+        inner, at_inner = self._golden_section(orders, low, high)
+        return np.where(at_inner < found.min(axis=0), inner, _FIRST_SHARES[lowest])
 
-    def _golden_section(self, orders: Floats, low: Floats, high: Floats) -> Floats:
+    def _golden_section(self, orders: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         at_left, at_right = self._coarse(orders, left), self._coarse(orders, right)
         for _ in range(_GOLDEN_STEPS):
@@ -155,10 +160,11 @@ class ThresholdChain:
             at_probe = self._coarse(orders, probe)
             left, right = np.where(falls, right, probe), np.where(falls, probe, left)
             at_left, at_right = np.where(falls, at_right, at_probe), np.where(falls, at_probe, at_left)
-        return np.where(at_right < at_left, right, left)
+        return np.where(at_right < at_left, right, left), np.minimum(at_left, at_right)
 
     def _coarse(self, orders: Floats, shares: Floats) -> Floats:
-        return self.bound(orders, shares, self.noise.coarse)
+        found = self.bound(orders, shares, self.noise.coarse)
+        return np.where(np.isnan(found), np.inf, found)
 
 
 @_QUIETLY
@@ -186,8 +192,8 @@ def chain_log_moment(
 
 
 def _log_growth(gains: Floats, losses: Floats, steps: Floats, chord_gap: float) -> Floats:
-    """log(w_(1+steps)/w_1), the lines scaled by w_1; a row with a gain that is not a number keeps it."""
-    growth = np.where(np.isnan(gains).any(axis=1), np.nan, 0.0)
+    """log(w_(1+steps)/w_1), the lines scaled by w_1; not a number where a line is none."""
+    growth = np.where(np.isnan(gains + losses).any(axis=1), np.nan, 0.0)
     level, limit = np.full(len(gains), _WIDEST_LEVEL), -losses.min(axis=1)
     rows = np.flatnonzero((steps > 0.0) & np.isfinite(growth))
     left, gains, losses = steps[rows], gains[rows], losses[rows]
@@ -209,7 +215,7 @@ def _log_growth(gains: Floats, losses: Floats, steps: Floats, chord_gap: float) 
 def _stride(
     gains: Floats, losses: Floats, growth: Floats, left: Floats, level: Floats, tolerance: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Steps taken at once, the growth of log w in them, the rate at their start, and the level to try next."""
+    """Steps taken at once, growth of log w in them, rate at their start, and the level to try next."""
     rate, slope = _envelope(gains, losses, growth)
     rate = np.maximum(rate, 0.0)
     if not (rate < level).any():
@@ -220,7 +226,7 @@ def _stride(
     close = gap <= tolerance * rate + _GAP_AT_FIXED_POINT * (1.0 - slope_ahead)
     jumps = close & (rate < level)
     count, rise = _chord_steps(rate, rate_ahead, level, left)
-    level = np.minimum(np.where(close, 1.4 * level, level / 2.0), _WIDEST_LEVEL)
+    level = np.clip(np.where(close, 1.4 * level, level / 2.0), _NARROWEST_LEVEL, _WIDEST_LEVEL)
     return np.where(jumps, count, 1.0), np.log1p(np.where(jumps, rise, rate)), rate, level
 
 
@@ -242,8 +248,8 @@ def _chord_steps(rate: Floats, rate_ahead: Floats, level: Floats, left: Floats) 
     """
     bend = ((1.0 + level) * rate_ahead - rate) / level
     bend = np.maximum(np.where(np.abs(bend) < 1e-12, 1e-12, bend), 1e-12 - 1.0)
-    room = 1.0 + bend * level / rate
-    count = np.where(room > 0.0, np.floor(np.log(room) / np.log1p(bend)) + 1.0, np.inf)
+    room = bend * level / rate
+    count = np.where(room > -1.0, np.floor(np.log1p(room) / np.log1p(bend)) + 1.0, np.inf)
     taken = np.minimum(count, left)
     return taken, rate * np.expm1(taken * np.log1p(bend)) / bend
 
@@ -254,7 +260,7 @@ def _gaussian_threshold_curve(orders: Floats, shifts: Floats) -> Floats:
 
 
 def _laplace_threshold_curve(orders: Floats, shifts: Floats) -> Floats:
-    """log(α/(2α−1)·e^((α−1)x) + (α−1)/(2α−1)·e^(−αx))/(α−1) (Mironov 2017, Proposition 6), free of cancellation."""
+    """As `laplace_curve`, for a shift that differs by order and may be 0 (Mironov 2017, Proposition 6)."""
     k = orders - 1.0
     rest = orders * exp_minus_line(np.minimum(k * shifts, 1.0)) + k * exp_minus_line(-orders * shifts)
     near = np.log1p(rest / (2.0 * orders - 1.0)) / k

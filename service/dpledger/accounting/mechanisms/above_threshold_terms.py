@@ -69,17 +69,17 @@ NoiseTerms = Callable[[Floats, Floats, int | None, int], ComparisonTerms]
 """(orders, shifts, queries, cells) -> terms, one row an order; every shift is at least 0."""
 
 
-def laplace_terms(orders: Floats, shifts: Floats, queries: int | None, cells: int) -> ComparisonTerms:
+def laplace_terms(orders: Floats, shifts: Floats, _queries: int | None, cells: int) -> ComparisonTerms:
     """Terms for Laplace noise.
 
     Only 0 ≤ y ≤ τ matters. Left of 0, with z = e^y/2, S(y) = 1 − z and S(y−τ) = 1 − z·e^(−τ), so that A is
     convex and B linear in z; right of τ the same holds with z = e^(−y)/2 and the answers exchanged.
     So the supremum there is at y = 0, at y = τ, or at infinity where D = 0 and b ≤ 1: no change.
 
-    On [0, τ] both parts' log δ has second derivative −(1−δ)/δ − (δ'/δ)² ≥ −1/δ (as |δ'| ≤ δ), and δ is least at
-    the ends: (1 − e^(−τ))/2. log S(y) is linear; log S(y−τ) has second derivative −h(1+h), h the hazard;
-    log B is convex. For α < 2 the power of p_θ is negative and adds at most (2−α)/4, a quarter of
-    the squared range of the hazards. The grid is closer near τ, where A peaks on a scale of 1/√α.
+    On [0, τ] log δ has second derivative −(1−δ)/δ − (δ'/δ)² ≥ −1/δ (as |δ'| ≤ δ), and δ is least at the
+    ends: (1 − e^(−τ))/2. log S(y) is linear; log S(y−τ) has second derivative −h(1+h), h the hazard; log B is
+    convex. For α < 2 the power of p_θ is negative and adds at most (2−α)/4, a quarter of the squared range
+    of the hazards. The grid is closer near τ, where A peaks on a scale of 1/√α.
     """
     alpha, tau = orders[:, None], shifts[:, None]
     back, forth = _laplace_grid(alpha, tau, cells)
@@ -116,17 +116,17 @@ def _laplace_grid(alpha: Floats, tau: Floats, cells: int) -> tuple[Floats, Float
 def gaussian_terms(orders: Floats, shifts: Floats, queries: int | None, cells: int) -> ComparisonTerms:
     """Terms for Gaussian noise, for a finite number of queries.
 
-    With h the hazard φ/S, 0 < h' < 1 and h'' > 0 (Sampford 1953). log δ has second derivative ≥ −1, log S has −h'.
-    So minus the second derivative is at most
+    With h the hazard φ/S, 0 < h' < 1 and h'' > 0 (Sampford 1953). log δ has second derivative ≥ −1, log S
+    has −h'. So minus the second derivative is at most
 
     - log D_S: 2 for α ≥ 2, as (α−2)h'(y) ≤ (α−1)h'(y);
     - log D_F: 2 + (α−2)c for α ≥ 2, with c ≥ h'(τ−y) − h'(−y);
-    - both, for α < 2: 2 + (2−α)/4 times the squared difference of the hazards at the two ends of the shift;
+    - both, for α < 2: 2 + (2−α)/4 times the squared difference of the hazards over the shift;
     - log A: α·h'(y−τ) − (α−1)h'(y) ≤ h'(y);
     - log B: α·h'(τ−y) − (α−1)h'(−y) ≤ h'(−y) + α·c.
 
-    h'' = h(h' − 1 + (h−z)²) < h'·(h − z), where h' grows with z and h − z falls, so that on a cell each is bounded
-    from its ends; c also by h'(τ−y). Outside the grid, see :func:`_gaussian_tails`.
+    h'' = h(h' − 1 + (h−z)²) < h'·(h − z), where h' grows with z and h − z falls, so that on a cell each is
+    bounded from its ends; c also by h'(τ−y). Outside the grid, see :func:`_gaussian_tails`.
     """
     alpha, tau = orders[:, None], shifts[:, None]
     y = _gaussian_grid(alpha * tau, 1 if queries is None else queries, cells)
@@ -230,8 +230,9 @@ def _hazard_slope(hazard: Floats, x: Floats) -> Floats:
 def _gaussian_tails(alpha: Floats, y: Floats, gain: Floats, loss: Floats) -> ComparisonTerms:
     """One line for all y left of the grid and one for all y right of it.
 
-    Left of y₀: A ≤ S(y₀)^(1−α), B grows with y as the reversed hazard falls, D ≤ (S(y₀)^(1−α) − 1) + B(y₀).
-    Right of y₁ > α·τ: A falls, since α·h(y−τ) − (α−1)h(y) ≥ h(y−τ) − (α−1)τ ≥ y − α·τ; B ≤ F ≤ 1, so D ≤ A(y₁).
+    Left of y₀: A ≤ S(y₀)^(1−α), and B grows with y as the reversed hazard falls, so
+    D ≤ (S(y₀)^(1−α) − 1) + B(y₀). Right of y₁ > α·τ: A falls, since
+    α·h(y−τ) − (α−1)h(y) ≥ h(y−τ) − (α−1)τ ≥ y − α·τ, and B ≤ F ≤ 1, so D ≤ A(y₁).
     """
     first, last = y[:, :1], y[:, -1:]
     left_above = (1.0 - alpha) * special.log_ndtr(-first)
@@ -254,7 +255,7 @@ def _raise(cell_excess: Floats) -> Floats:
 
 
 def _raise_to_one(log_values: Floats, cell_excess: Floats) -> Floats:
-    """The same for values that grow and are below 1: a cell too wide for its chord is given 1 at both ends."""
+    """Raised values that grow and are below 1: a cell too wide for its chord is given 1 at both ends."""
     wide = np.where(log_values[:, 1:] + cell_excess > 0.0, np.inf, cell_excess)
     return np.minimum(log_values + _raise(wide), 0.0)
 
@@ -281,7 +282,7 @@ def log_loss_excess(alpha: Floats, log_ratio: Floats) -> Floats:
 
 
 def _log_excess_series(k: Floats, u: Floats) -> Floats:
-    """The same where α·|u| is small: the argument is k·u²·(((u − 1)e^u + 1)/u² + k·e^u·(e^(ku) − 1 − ku)/(ku)²)."""
+    """The same where α·|u| ≤ 1/2, as k·u²·(((u − 1)e^u + 1)/u² + k·e^u·(e^(ku) − 1 − ku)/(ku)²)."""
     rest = _power_series(_WEIGHTED_REST, u) + k * np.exp(u) * _power_series(_EXPONENTIAL_REST, k * u)
     return np.log(k * rest) + 2.0 * np.log(np.abs(u))
 

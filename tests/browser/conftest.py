@@ -1,0 +1,65 @@
+"""A service as it is run, a real Chromium, and a record of everything that the browser complains of."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.watching import Watched
+from tests.reliability.places import Place, sqlite_place
+from tests.reliability.processes import services
+from tests.reliability.wire import HOST
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# A test must not depend on what a browser fetches for itself, nor on a machine's graphics.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium of the machine; without one the tests fail, because nothing else shows what they show."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    assert found is not None, "no Chromium here: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return sqlite_place(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="module")
+def port(place: Place) -> Iterator[int]:
+    with services(place, 1) as (running,):
+        yield running.port
+
+
+@pytest.fixture
+def watched(browser: Browser, port: int) -> Iterator[Watched]:
+    """A page whose every complaint is a failure."""
+    watched = Watched(browser, f"http://{HOST}:{port}")
+    yield watched
+    watched.close()
+    assert watched.complaints == []
+
+
+@pytest.fixture(scope="session")
+def artifacts() -> Path:
+    """Where screenshots are kept; git ignores it."""
+    folder = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

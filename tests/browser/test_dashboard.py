@@ -1,0 +1,304 @@
+"""The dashboard in a real browser. Whatever the browser complains of fails the test (``watched``)."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.watching import DESKTOP, PHONE, Watched, drawn
+from tests.reliability.places import Place
+from tests.reliability.wire import Ask, Heard, ask
+
+PATIENCE_MILLISECONDS = 30_000
+SAMPLE = {"scheme": "poisson", "rate": 0.05}
+RDP = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5}
+DATASETS: dict[str, dict[str, Any]] = {
+    "adult": {"description": "Census income, 48 842 records", "records": 48_842, "budget": RDP},
+    "mobility": {
+        "description": "Trips by user and day",
+        "unit": "user",
+        "budget": {"accounting": "zcdp", "rho": 0.05},
+    },
+    "clinic-notes": {"description": "Not used yet", "budget": {"accounting": "gdp", "mu": 0.7}},
+}
+_keys = itertools.count()
+
+
+def tell(port: int, place: Place, path: str, body: dict[str, Any]) -> Heard:
+    return ask(port, place.token, Ask(f"/v1/datasets{path}", body, f"browser-{next(_keys)}"))
+
+
+def step(run: str, noise_std: float, **more: Any) -> dict[str, Any]:
+    gaussian = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": noise_std, "purpose": "gradient"}
+    return {"run": run, "sample": SAMPLE, "releases": [gaussian], **more}
+
+
+@pytest.fixture(scope="module")
+def filled(port: int, place: Place) -> int:
+    """Three datasets: one with two runs, a reservation and a refusal, one spent on the whole, one unused."""
+    for name, fields in DATASETS.items():
+        assert tell(port, place, "", {"name": name, **fields}).status == 201
+    for index in range(40):
+        run = "agd-1" if index % 3 else "sgd-baseline"
+        assert tell(port, place, "/adult/authorizations", step(run, 1.1 + 0.02 * index)).status == 201
+    held = step("agd-2", 1.2, times=10, expires_in_seconds=86_400.0)
+    assert tell(port, place, "/adult/reservations", held).status == 201
+    too_much = step("greedy", 1.0, times=100_000, expires_in_seconds=60.0)
+    assert tell(port, place, "/adult/reservations", too_much).status == 409
+    counts = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 20.0, "purpose": "counts"}
+    for _ in range(5):
+        asked = {"run": "od-matrix", "releases": [counts]}
+        assert tell(port, place, "/mobility/authorizations", asked).status == 201
+    return port
+
+
+@pytest.fixture
+def visit(watched: Watched, filled: int, place: Place) -> Watched:
+    """Logged in, with the list of datasets before them."""
+    assert filled
+    watched.log_in(place.token)
+    return watched
+
+
+def names_in(page: Page) -> list[str]:
+    return page.locator(".datasets tbody th a").all_inner_texts()
+
+
+def test_a_visit_from_the_login_to_one_run(visit: Watched) -> None:
+    page = visit.page
+    assert names_in(page) == ["adult", "mobility", "clinic-notes"]
+
+    page.get_by_role("link", name="adult").click()
+    expect(page.get_by_role("heading", name="adult", level=1)).to_be_visible()
+    burned, curve = drawn(page, "burn-down"), drawn(page, "curve")
+    assert burned["lines"]
+    assert min(burned["lines"]) > 20
+    assert burned["rows"][0] > 5
+    assert burned["ticks"] >= 2
+    assert len(curve["lines"]) == 2
+    assert curve["points"] > curve["rows"][0] // 2
+
+    page.get_by_label("Kind").select_option("reserved")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**kind=reserved**")
+    assert page.locator(".entries tbody .kind").all_inner_texts() == ["reserved"]
+    page.get_by_label("Run", exact=True).fill("agd-1")
+    page.get_by_label("Kind").select_option("any")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**run=agd-1**")
+    assert set(page.locator(".entries tbody .run").all_inner_texts()) == {"agd-1"}
+
+    page.locator("#runs").get_by_role("link", name="agd-1").click()
+    expect(page.get_by_role("heading", name="agd-1", level=1)).to_be_visible()
+    noise, cost = drawn(page, "noise"), drawn(page, "cost")
+    assert noise["points"] == noise["rows"][0] == 26
+    assert cost["points"] == cost["rows"][0] == 26
+
+
+@pytest.fixture
+def job(filled: int, place: Place) -> Iterator[threading.Event]:
+    """A training job that spends, and at the end asks for more than is left, once it is told to start."""
+    started, done = threading.Event(), threading.Event()
+
+    def train() -> None:
+        started.wait()
+        while not done.is_set():
+            if tell(filled, place, "/mobility/authorizations", SPEND).status == 409:
+                return
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    yield started
+    done.set()
+    started.set()
+    thread.join()
+
+
+SPEND = {
+    "run": "night-job",
+    "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 7.5, "purpose": "counts"}],
+}
+
+
+def test_a_refusal_appears_while_a_job_spends(visit: Watched, job: threading.Event) -> None:
+    page = visit.go("/datasets/mobility")
+    expect(page.locator("#refusals")).to_contain_text("Nothing was refused")
+    page.wait_for_response(lambda answer: answer.status == 304, timeout=PATIENCE_MILLISECONDS)
+    page.evaluate("window.stays = true")
+    before = drawn(page, "burn-down")["rows"][0]
+
+    job.set()
+
+    expect(page.locator("#refusals")).to_contain_text("night-job", timeout=PATIENCE_MILLISECONDS)
+    expect(page.locator("#runs")).to_contain_text("night-job")
+    assert drawn(page, "burn-down")["rows"][0] > before
+    assert page.evaluate("window.stays") is True
+    expect(page.locator("[data-live-status]")).to_contain_text("Updated")
+
+
+def test_whoever_pauses_is_left_alone(visit: Watched) -> None:
+    page = visit.go("/datasets/adult")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[data-live-status]")).to_have_text("Paused")
+    visit.statuses.clear()
+
+    page.wait_for_timeout(5_000)
+
+    assert visit.statuses == []
+    page.get_by_role("button", name="Resume").click()
+    page.wait_for_response("**/datasets/adult", timeout=PATIENCE_MILLISECONDS)
+
+
+def test_what_a_person_opened_and_focused_stays(visit: Watched, filled: int, place: Place) -> None:
+    page = visit.go("/datasets/adult")
+    page.locator("#burn-down-details summary").click()
+    link = page.locator("#runs").get_by_role("link", name="agd-1")
+    link.focus()
+
+    tell(filled, place, "/adult/authorizations", step("late", 9.0))
+
+    expect(page.locator("#entry-list")).to_contain_text("late", timeout=PATIENCE_MILLISECONDS)
+    assert page.locator("#burn-down-details").get_attribute("open") is not None
+    expect(link).to_be_focused()
+
+
+def test_a_figure_tells_its_numbers_when_pointed_at(visit: Watched) -> None:
+    page = visit.go("/datasets/adult")
+    drawn(page, "burn-down")
+    for chart in ("burn-down", "curve"):
+        plot = page.locator(f'figure[data-chart="{chart}"] .plot')
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box is not None
+        for step_ in range(1, 40):
+            page.mouse.move(box["x"] + box["width"] * step_ / 40, box["y"] + box["height"] * 0.55)
+        page.mouse.move(*_drawn_point(page, chart))
+        expect(plot.locator(".hoverlayer .hovertext").first).to_be_visible()
+
+
+def _drawn_point(page: Page, chart: str) -> tuple[float, float]:
+    """Where a figure's last line ends in its middle."""
+    found: list[float] = page.evaluate(
+        """(kind) => {
+          const path = document.querySelector(`figure[data-chart="${kind}"] .scatterlayer .lines path`);
+          const middle = path.getPointAtLength(path.getTotalLength() / 2).matrixTransform(path.getScreenCTM());
+          return [middle.x, middle.y];
+        }""",
+        chart,
+    )
+    return found[0], found[1]
+
+
+ACCESSIBLE = """
+() => {
+  const problems = [];
+  const named = (element) => element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim();
+  for (const element of document.querySelectorAll("a[href], button, input:not([type=hidden]), select"))
+    if (!named(element) && element.getAttribute("aria-hidden") !== "true") problems.push(element.outerHTML);
+  for (const table of document.querySelectorAll("table"))
+    if (!table.caption?.textContent.trim()) problems.push("a table without a caption");
+  for (const region of document.querySelectorAll(".scroll"))
+    if (region.tabIndex !== 0 || !region.getAttribute("aria-label")) problems.push("a region that keys cannot scroll");
+  for (const plot of document.querySelectorAll(".plot"))
+    if (!plot.getAttribute("aria-label")) problems.push("a figure without words");
+  for (const landmark of ["header", "main", "footer", "h1"])
+    if (document.querySelectorAll(landmark).length !== 1) problems.push(landmark);
+  const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
+  if (new Set(ids).size !== ids.length) problems.push("an id that is used twice");
+  if (!document.documentElement.lang) problems.push("no language");
+  const levels = [...document.querySelectorAll("h1, h2, h3")].map((heading) => Number(heading.tagName[1]));
+  levels.forEach((level, index) => { if (level > (levels[index - 1] ?? 0) + 1) problems.push(`h${level} out of turn`); });
+  return problems;
+}
+"""
+PAGES = {
+    "datasets": "/",
+    "dataset": "/datasets/adult",
+    "scalar": "/datasets/mobility",
+    "unused": "/datasets/clinic-notes",
+    "run": "/datasets/adult/run?name=agd-1",
+    "entry": "/datasets/adult/entries/2",
+}
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES.keys())
+def test_everything_has_a_name_and_keys_reach_it(visit: Watched, path: str) -> None:
+    page = visit.go(path)
+
+    assert page.evaluate(ACCESSIBLE) == []
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_without_scripts_the_numbers_are_there(visit: Watched) -> None:
+    plain = visit.another(java_script_enabled=False)
+
+    page = plain.go("/datasets/adult")
+
+    page.locator("#burn-down-details summary").click()
+    expect(page.locator("table[data-series=left]")).to_be_visible()
+    assert page.locator("table[data-series=curve] tr").count() > 10
+    plain.close()
+
+
+SCREENS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": DESKTOP},
+    "dark": {"color_scheme": "dark", "viewport": DESKTOP},
+    "phone": {
+        "color_scheme": "light",
+        "viewport": PHONE,
+        "is_mobile": True,
+        "has_touch": True,
+        "device_scale_factor": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_page_fits_every_screen(visit: Watched, screen: str, artifacts: Path) -> None:
+    shown = visit.another(**SCREENS[screen])
+    for name, path in PAGES.items():
+        page = shown.go(path)
+        for chart in page.locator("figure[data-chart]").all():
+            drawn(page, chart.get_attribute("data-chart") or "")
+        page.screenshot(path=artifacts / f"{name}-{screen}.png", full_page=True)
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider <= 0, (name, screen)
+    assert _is_dark(shown.page) == (screen == "dark")
+    shown.close()
+
+
+def _is_dark(page: Page) -> bool:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    red, green, blue = (int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+    return red + green + blue < 3 * 128
+
+
+def test_figures_follow_a_change_of_colours(visit: Watched) -> None:
+    page = visit.go("/datasets/adult")
+    drawn(page, "burn-down")
+    stroke = "document.querySelector('.scatterlayer .lines path').style.stroke"
+    light = page.evaluate(stroke)
+
+    page.emulate_media(color_scheme="dark")
+
+    page.wait_for_function(f"{stroke} !== {light!r}")
+
+
+def test_logging_out_ends_the_visit(visit: Watched, artifacts: Path) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/dashboard/login")
+    page.screenshot(path=artifacts / "login-light.png")
+
+    visit.go("/datasets/adult")
+
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
