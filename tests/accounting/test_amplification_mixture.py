@@ -9,7 +9,14 @@ from mpmath import mp
 from dpledger.accounting.amplification.mixture import check_probabilities, mixture_curve
 from dpledger.accounting.amplification.poisson_gaussian import poisson_gaussian_curve
 from dpledger.accounting.errors import InvalidInput
-from tests.accounting.references import assert_bounds, digits, moderately, renyi_both_ways
+from tests.accounting.references import (
+    assert_bounds,
+    digits,
+    gaussian_density,
+    moderately,
+    renyi_both_ways,
+    renyi_by_quadrature,
+)
 
 ORDERS = np.array([1.25, 2.0, 4.0, 32.0])
 
@@ -65,6 +72,22 @@ def test_noise_scaled_to_a_secret_batch_is_not_amplified() -> None:
     assert claimed == pytest.approx(1.7e-4, rel=0.02)
     assert claimed < true
     assert_bounds(mixed, true, within=1e-10)
+
+
+def test_a_narrow_spike_of_other_batches_comes_close_to_the_mixture_bound() -> None:
+    """Batches without the record get noise of std 0.001 around 0, those with it N(0, 1) or N(1, 1)."""
+    rate, order = 0.01, 2.0
+    spike = gaussian_density(0.0, 0.001)
+    first, second = gaussian_density(1.0, 1.0), gaussian_density(0.0, 1.0)
+    true = renyi_by_quadrature(
+        lambda x: (1 - rate) * spike(x) + rate * first(x),
+        lambda x: (1 - rate) * spike(x) + rate * second(x),
+        order,
+        [-12, -1, -0.01, -0.005, 0, 0.005, 0.01, 1, 14],
+        dps=20,
+    )
+    mixed = mixture_curve([np.zeros(1), np.array([order / 2.0])], [1.0 - rate, rate], np.array([order]))[0]
+    assert_bounds(mixed, true, within=0.01)
 
 
 def test_probabilities_that_fall_short_of_one_are_raised() -> None:

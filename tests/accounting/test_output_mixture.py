@@ -1,5 +1,7 @@
 """Output perturbation after permuted mini-batches."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -44,6 +46,16 @@ def test_equals_theorem_3_2(noise_std: float, sensitivities: list[float]) -> Non
             assert value == 0.0
         elif exact > 1e-280:
             assert_bounds(value, exact, within=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [30.0, 250.0, 690.0])
+@pytest.mark.parametrize("total", [1e-8, 1e-3, 10.0])
+def test_a_rare_large_batch_in_a_small_total(exponent: float, total: float) -> None:
+    """The exponent's own rounding is larger than the last digits of the result."""
+    rare = total * math.exp(-exponent)
+    mechanism = OutputMixture(1.0, (0.0, math.sqrt(exponent)), (1.0 - rare, rare))
+    found = mechanism.cost(np.array([2.0]), REPLACE).epsilons[0]
+    assert_bounds(found, formula(mechanism, 2.0), within=1e-3)
 
 
 def test_never_below_two_mixtures_of_gaussians() -> None:

@@ -62,6 +62,48 @@ def test_bounds_every_pair_of_runs_and_is_attained(
             assert found[batch] <= true * (1.0 + 1e-9)
 
 
+@moderately
+@given(
+    st.lists(st.floats(0.01, 3.0), min_size=1, max_size=5),
+    st.lists(st.integers(1, 9), min_size=1, max_size=7),
+    st.floats(0.0, 1.0),
+    st.sampled_from([None, 1, 2]),
+)
+def test_equals_algorithm_3_2_update_by_update(
+    steps: list[float], sizes: list[int], convexity: float, interval: int | None
+) -> None:
+    drift, recent = np.zeros(len(sizes)), []
+    for epoch, step in enumerate(steps, start=1):
+        for batch, size in enumerate(sizes):
+            drift = drift * max(abs(1.0 - step * convexity), abs(1.0 - step))
+            drift[batch] += 2.0 * step / size
+            recent.append(drift)
+        if interval is not None and epoch % interval == 0:
+            drift, recent = np.mean(recent, axis=0), []
+    found, _ = sensitivity.permuted_sgd_sensitivities(
+        steps,
+        sizes,
+        gradient_bound=1.0,
+        smoothness=1.0,
+        strong_convexity=convexity,
+        averaging_interval=interval,
+    )
+    assert (found >= drift * (1.0 - 1e-13)).all()
+    assert found == pytest.approx(drift, rel=1e-10)
+
+
+def test_ten_thousand_batches_are_no_matter() -> None:
+    found, shares = sensitivity.permuted_sgd_sensitivities(
+        sensitivity.shrinking_schedule(0.5, 20),
+        [8] * 10_000,
+        gradient_bound=1.0,
+        smoothness=1.0,
+        strong_convexity=0.01,
+    )
+    assert found.argmax() == 9_999
+    assert shares.sum() == pytest.approx(1.0)
+
+
 def test_accounting_for_other_step_sizes_than_trained_is_below_the_truth() -> None:
     """Trained with η0/h (restarted), accounted with η0/s as the pseudo-code prints."""
     epochs, interval, sizes = 8, 2, [1]
@@ -144,6 +186,10 @@ def test_out_of_range_is_refused() -> None:
         sensitivity.permuted_sgd_sensitivities(
             [1e200] * 3, [1], gradient_bound=1e200, smoothness=1.0, strong_convexity=0.1
         )
+    with pytest.raises(InvalidInput, match="contraction factor"):
+        sensitivity.permuted_sgd_sensitivities(
+            [1e200], [1], gradient_bound=1.0, smoothness=1e200, strong_convexity=0.1
+        )
 
 
 def test_no_contraction_at_all_is_the_sum_of_the_steps() -> None:
@@ -152,3 +198,17 @@ def test_no_contraction_at_all_is_the_sum_of_the_steps() -> None:
     )
     assert found[0] == pytest.approx(2.0 * 0.3 / 2.0)
     assert math.isfinite(sensitivity.fixed_step_sensitivity(1.0, 1, 1, gradient_bound=1.0, factor=0.0))
+
+
+def test_a_factor_that_rounds_up_to_one() -> None:
+    convexity = 7.0 * 2.0**-53
+    assert sensitivity.contraction_factor(1.0, 1.0, convexity) == 1.0
+    found, _ = sensitivity.permuted_sgd_sensitivities(
+        [1.0, 1.0],
+        [1, 1],
+        gradient_bound=1.0,
+        smoothness=1.0,
+        strong_convexity=convexity,
+        averaging_interval=2,
+    )
+    assert found == pytest.approx([(2.0 + 2.0 + 4.0 + 4.0) / 4.0, (0.0 + 2.0 + 2.0 + 4.0) / 4.0])

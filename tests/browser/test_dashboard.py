@@ -129,8 +129,8 @@ SPEND = {
 def test_a_refusal_appears_while_a_job_spends(visit: Watched, job: threading.Event) -> None:
     page = visit.go("/datasets/mobility")
     expect(page.locator("#refusals")).to_contain_text("Nothing was refused")
-    page.wait_for_response(lambda answer: answer.status == 304, timeout=PATIENCE_MILLISECONDS)
-    page.evaluate("window.stays = true")
+    with page.expect_response(lambda answer: answer.status == 304, timeout=PATIENCE_MILLISECONDS):
+        page.evaluate("window.stays = true")
     before = drawn(page, "burn-down")["rows"][0]
 
     job.set()
@@ -151,8 +151,8 @@ def test_whoever_pauses_is_left_alone(visit: Watched) -> None:
     page.wait_for_timeout(5_000)
 
     assert visit.statuses == []
-    page.get_by_role("button", name="Resume").click()
-    page.wait_for_response("**/datasets/adult", timeout=PATIENCE_MILLISECONDS)
+    with page.expect_response("**/datasets/adult", timeout=PATIENCE_MILLISECONDS):
+        page.get_by_role("button", name="Resume").click()
 
 
 def test_what_a_person_opened_and_focused_stays(visit: Watched, filled: int, place: Place) -> None:
@@ -176,35 +176,23 @@ def test_a_figure_tells_its_numbers_when_pointed_at(visit: Watched) -> None:
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
         assert box is not None
-        for step_ in range(1, 40):
-            page.mouse.move(box["x"] + box["width"] * step_ / 40, box["y"] + box["height"] * 0.55)
-        page.mouse.move(*_drawn_point(page, chart))
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(middle[0] - 30, middle[1])
+        page.mouse.move(*middle, steps=5)
         expect(plot.locator(".hoverlayer .hovertext").first).to_be_visible()
-
-
-def _drawn_point(page: Page, chart: str) -> tuple[float, float]:
-    """Where a figure's last line ends in its middle."""
-    found: list[float] = page.evaluate(
-        """(kind) => {
-          const path = document.querySelector(`figure[data-chart="${kind}"] .scatterlayer .lines path`);
-          const middle = path.getPointAtLength(path.getTotalLength() / 2).matrixTransform(path.getScreenCTM());
-          return [middle.x, middle.y];
-        }""",
-        chart,
-    )
-    return found[0], found[1]
 
 
 ACCESSIBLE = """
 () => {
   const problems = [];
-  const named = (element) => element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim();
+  const named = (element) =>
+    element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim();
   for (const element of document.querySelectorAll("a[href], button, input:not([type=hidden]), select"))
     if (!named(element) && element.getAttribute("aria-hidden") !== "true") problems.push(element.outerHTML);
   for (const table of document.querySelectorAll("table"))
     if (!table.caption?.textContent.trim()) problems.push("a table without a caption");
   for (const region of document.querySelectorAll(".scroll"))
-    if (region.tabIndex !== 0 || !region.getAttribute("aria-label")) problems.push("a region that keys cannot scroll");
+    if (region.tabIndex !== 0 || !region.getAttribute("aria-label")) problems.push("keys cannot scroll it");
   for (const plot of document.querySelectorAll(".plot"))
     if (!plot.getAttribute("aria-label")) problems.push("a figure without words");
   for (const landmark of ["header", "main", "footer", "h1"])
@@ -213,7 +201,9 @@ ACCESSIBLE = """
   if (new Set(ids).size !== ids.length) problems.push("an id that is used twice");
   if (!document.documentElement.lang) problems.push("no language");
   const levels = [...document.querySelectorAll("h1, h2, h3")].map((heading) => Number(heading.tagName[1]));
-  levels.forEach((level, index) => { if (level > (levels[index - 1] ?? 0) + 1) problems.push(`h${level} out of turn`); });
+  levels.forEach((level, index) => {
+    if (level > (levels[index - 1] ?? 0) + 1) problems.push(`h${level} out of turn`);
+  });
   return problems;
 }
 """

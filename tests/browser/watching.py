@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 # Told to the page before its own code runs, so that nothing is missed.
 _REPORT_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) =>
-  console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
@@ -74,11 +74,12 @@ DRAWN = """
     const box = path.getBoundingClientRect(), whole = plot.getBoundingClientRect();
     return box.width > 20 && box.height >= 1 && box.left >= whole.left - 1 && box.right <= whole.right + 1;
   };
+  const all = (place, what) => [...place.querySelectorAll(what)];
   return {
-    lines: [...plot.querySelectorAll(".scatterlayer .lines path")].filter(inside).map((path) => path.getAttribute("d").length),
-    points: plot.querySelectorAll(".scatterlayer .points path").length,
-    ticks: plot.querySelectorAll(".xtick text").length,
-    rows: [...document.querySelectorAll(`figure[data-chart="${kind}"] table`)].map((table) => table.tBodies[0].rows.length),
+    lines: all(plot, ".scatterlayer .lines path").filter(inside).map((path) => path.getAttribute("d").length),
+    points: all(plot, ".scatterlayer .points path").length,
+    ticks: all(plot, ".xtick text").length,
+    rows: all(plot.parentElement, "table").map((table) => table.tBodies[0].rows.length),
   };
 }
 """

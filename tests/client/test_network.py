@@ -55,7 +55,7 @@ def test_a_ledger_over_a_network(tmp_path: Path, port: int) -> None:
         Ledger(url, "dpl_a_b", retries=Retries(attempts=2)).key_set()
 
     with _serving(tmp_path / "a.db", port, tokens):
-        ledger = Ledger(url, tokens[0], retries=Retries(attempts=40, longest_pause_seconds=0.5))
+        ledger = Ledger(url, tokens[0], retries=Retries(attempts=400, longest_pause_seconds=0.5))
         account = ledger.dataset("d").open(BUDGET).run("job")
         assert isinstance(account.release(STEP, 0.0), float)
         context = multiprocessing.get_context("spawn")

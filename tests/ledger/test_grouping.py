@@ -62,10 +62,10 @@ def desk() -> Desk:
 def test_what_arrives_while_a_group_commits_forms_the_next_group(desk: Desk) -> None:
     desk.gate.clear()
     committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
-    committer.submit(request("adult", "0"), 0)
+    committer.submit([(request("adult", "0"), 0)])
     desk.wait_until_deciding()
     for number in range(1, 4):
-        committer.submit(request("adult", str(number)), number)
+        committer.submit([(request("adult", str(number)), number)])
     desk.gate.set()
     desk.wait_for(4)
     committer.stop()
@@ -77,10 +77,10 @@ def test_what_arrives_while_a_group_commits_forms_the_next_group(desk: Desk) -> 
 def test_groups_are_limited(desk: Desk) -> None:
     desk.gate.clear()
     committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
-    committer.submit(request("adult", "first"), "first")
+    committer.submit([(request("adult", "first"), "first")])
     desk.wait_until_deciding()
     for number in range(MAX_GROUP + 1):
-        committer.submit(request("adult", str(number)), number)
+        committer.submit([(request("adult", str(number)), number)])
     desk.gate.set()
     desk.wait_for(MAX_GROUP + 2)
     committer.stop()
@@ -91,10 +91,10 @@ def test_groups_are_limited(desk: Desk) -> None:
 def test_datasets_take_turns(desk: Desk) -> None:
     desk.gate.clear()
     committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
-    committer.submit(request("a", "1"), 1)
+    committer.submit([(request("a", "1"), 1)])
     desk.wait_until_deciding()
     for number, name in enumerate(["a", "b", "a", "c"], start=2):
-        committer.submit(request(name, str(number)), number)
+        committer.submit([(request(name, str(number)), number)])
     desk.gate.set()
     desk.wait_for(5)
     committer.stop()
@@ -118,7 +118,7 @@ def test_two_workers_never_decide_one_dataset_at_once(desk: Desk) -> None:
 
     committer = GroupCommitter(decide, desk.deliver, workers=4)
     for number in range(400):
-        committer.submit(request("ab"[number % 2], str(number)), number)
+        committer.submit([(request("ab"[number % 2], str(number)), number)])
     desk.wait_for(400)
     committer.stop()
 
@@ -131,7 +131,7 @@ def test_two_workers_never_decide_one_dataset_at_once(desk: Desk) -> None:
 def test_an_error_of_one_request_concerns_it_alone(desk: Desk) -> None:
     committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
     for run in ("odd", "even"):
-        committer.submit(request("adult", run), run)
+        committer.submit([(request("adult", run), run)])
     desk.wait_for(2)
     committer.stop()
 
@@ -142,7 +142,7 @@ def test_an_error_of_one_request_concerns_it_alone(desk: Desk) -> None:
 def test_a_failed_transaction_concerns_its_whole_group_and_no_other(desk: Desk) -> None:
     committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
     for ticket, name in enumerate(["broken", "broken", "adult"]):
-        committer.submit(request(name, "x"), ticket)
+        committer.submit([(request(name, "x"), ticket)])
     desk.wait_for(3)
     committer.stop()
 
@@ -155,14 +155,14 @@ def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(desk: Desk) 
     desk.gate.clear()
     committer = GroupCommitter(desk.decide, desk.deliver, workers=2)
     for number in range(5):
-        committer.submit(request("adult", str(number)), number)
+        committer.submit([(request("adult", str(number)), number)])
     desk.wait_until_deciding()
     stopping = threading.Thread(target=committer.stop)
     stopping.start()
     while not committer._stopping:
         stopping.join(0.001)
     with pytest.raises(Unavailable, match="shutting down"):
-        committer.submit(request("adult", "late"), "late")
+        committer.submit([(request("adult", "late"), "late")])
     desk.gate.set()
     stopping.join(WAIT_SECONDS)
 
@@ -177,9 +177,9 @@ def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(desk: Desk) -
             raise RuntimeError("nobody listens any more")
 
     committer = GroupCommitter(desk.decide, deliver, workers=1)
-    committer.submit(request("adult", "1"), "gone")
+    committer.submit([(request("adult", "1"), "gone")])
     desk.wait_for(1)
-    committer.submit(request("adult", "2"), "here")
+    committer.submit([(request("adult", "2"), "here")])
     desk.wait_for(1)
     committer.stop()
 

@@ -8,7 +8,7 @@ transaction commits, the next group forms: the busier it gets, the larger the gr
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,15 +56,17 @@ class GroupCommitter:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, request: Authorization, ticket: Any) -> None:
-        """Queue a request; its reply is delivered with ``ticket``."""
+    def submit(self, requests: Iterable[tuple[Authorization, Any]]) -> None:
+        """Queue requests, each with the ticket with which its reply is delivered."""
         with self._changed:
             if self._stopping:
                 raise Unavailable("the service is shutting down")
-            queue = self._queues.setdefault(request.spend.dataset, _Queue())
-            queue.waiting.append((request, ticket))
-            if not queue.busy:
-                self._changed.notify()
+            idle = 0
+            for request, ticket in requests:
+                queue = self._queues.setdefault(request.spend.dataset, _Queue())
+                idle += not (queue.busy or queue.waiting)
+                queue.waiting.append((request, ticket))
+            self._changed.notify(idle)
 
     def stop(self) -> None:
         """Finish everything that was accepted, then end the workers."""

@@ -231,24 +231,25 @@ def test_shapes_are_kept() -> None:
         assert noise.flipped(value, 1.0).shape == shape
 
 
-@pytest.mark.parametrize("family", ["laplace", "gaussian"])
+@pytest.mark.parametrize("sensitivity", [0.5, 0.3, 1e-4])
 @pytest.mark.parametrize(("threshold", "query"), [(1.0, 2.0), (0.0, 5.0), (100.0, 0.1)])
-def test_the_noises_of_a_search_leave_room_for_the_grid(family: str, threshold: float, query: float) -> None:
+def test_the_noises_of_a_search_leave_room_for_the_grid(
+    sensitivity: float, threshold: float, query: float
+) -> None:
     """Every share of the sensitivity has a multiple of the grid's step that serves in its place."""
-    plan = ThresholdNoise(family, 0.5, threshold, query)
-    grid, threshold_steps, query_steps = plan.widths()
-    sensitivity = Fraction(1, 2) + grid.step
+    grid, threshold_steps, query_steps = ThresholdNoise("laplace", sensitivity, threshold, query).widths()
+    declared, rounded = Fraction(sensitivity), Fraction(sensitivity) + grid.step
 
     for share in (Fraction(0), Fraction(1, 3), Fraction(15, 16), Fraction(99, 100), Fraction(1)):
-        exact = share * sensitivity / grid.step
-        steps = math.floor(exact) if share <= Fraction(15, 16) else math.ceil(exact)
-        shift = steps * grid.step
-        assert shift * Fraction(threshold) <= share * Fraction(1, 2) * threshold_steps * grid.step
+        exact = share * rounded / grid.step
+        shift = grid.step * (math.floor(exact) if share <= Fraction(15, 16) else math.ceil(exact))
+        assert shift * Fraction(threshold) <= share * declared * threshold_steps * grid.step
         for continuous, gridded in (
-            ((1 - share) * Fraction(1, 2), sensitivity - shift),
-            ((1 + share) * Fraction(1, 2), sensitivity + shift),
+            ((1 - share) * declared, rounded - shift),
+            ((1 + share) * declared, rounded + shift),
         ):
-            assert gridded * Fraction(query) <= continuous * query_steps * grid.step or share == 1
+            assert gridded * Fraction(query) <= continuous * query_steps * grid.step
+    assert query_steps * grid.step <= Fraction(query) * Fraction(1 + 2**-14)
 
 
 def test_a_search_with_wide_margins_finds_the_first() -> None:

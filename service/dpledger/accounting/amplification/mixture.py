@@ -9,9 +9,11 @@ from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import settle
 from dpledger.accounting.validation import Floats, check_orders, check_vector
 
-__all__ = ["check_probabilities", "mixture_curve"]
+__all__ = ["check_probabilities", "log_mixture_moments", "mixture_curve"]
 
 _SUM_TOLERANCE = 1e-9
+_EXPONENT_ROUNDING = 2.0**-48
+"""Relative: sixteen units in the last place."""
 
 
 def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orders: Floats) -> Floats:
@@ -28,15 +30,26 @@ def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orde
     shares = check_probabilities(probabilities)
     if len(curves) != shares.size:
         raise InvalidInput("curves", f"{shares.size} of them, one a probability", len(curves))
-    exponents = (orders - 1.0) * np.array([_checked(curve, orders) for curve in curves])
-    # log Σ q e^x = log1p(Σ q (e^x − 1)) where the exponents are small: no digits are lost to the 1.
-    small = exponents.max(axis=0) < 1.0
-    near = np.log1p(shares @ np.expm1(np.where(small, exponents, 0.0)))
-    far = special.logsumexp(exponents, axis=0, b=shares[:, None])
-    mixed = settle(np.where(small, near, far) / (orders - 1.0), ulps=64 + shares.size)
-    largest: Floats = np.max([_checked(curve, orders) for curve in curves], axis=0)
-    bounded: Floats = np.minimum(mixed, largest)
+    parts = np.array([_checked(curve, orders) for curve in curves])
+    moments = log_mixture_moments(((orders - 1.0) * parts).T, shares)
+    bounded: Floats = np.minimum(settle(moments / (orders - 1.0), ulps=4), parts.max(axis=0))
     return bounded
+
+
+def log_mixture_moments(exponents: Floats, shares: Floats) -> Floats:
+    """log Σ_j q_j e^(x_j) of each row of exponents x ≥ 0, rounded up, for probabilities q that sum to 1.
+
+    Where the exponents are small it is log1p(Σ q (e^x − 1)): no digits are lost to the 1. Elsewhere the
+    exponents' own rounding is added to the result, which it exceeds where a rare large part meets a
+    small total.
+    """
+    present = shares > 0.0
+    exponents, shares = exponents[:, present], shares[present]
+    largest = exponents.max(axis=1)
+    small = largest < 1.0
+    near = np.log1p(np.expm1(np.where(small[:, None], exponents, 0.0)) @ shares)
+    far = special.logsumexp(exponents, axis=1, b=shares) + _EXPONENT_ROUNDING * largest
+    return settle(np.where(small, near, far), ulps=64 + shares.size)
 
 
 def check_probabilities(values: Sequence[float]) -> Floats:

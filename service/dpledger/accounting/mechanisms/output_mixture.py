@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
-from dpledger.accounting.amplification.mixture import check_probabilities
+from dpledger.accounting.amplification.mixture import check_probabilities, log_mixture_moments
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput
 from dpledger.accounting.mechanisms.base import Mechanism
@@ -71,10 +70,7 @@ class OutputMixture(Mechanism):
 
 def _mixed(orders: Floats, halves: Floats, shares: Floats) -> Floats:
     exponents = np.multiply.outer(orders * (orders - 1.0), halves)
-    small = exponents.max(axis=1) < 1.0
-    near = np.log1p(np.expm1(np.where(small[:, None], exponents, 0.0)) @ shares)
-    far = special.logsumexp(exponents, axis=1, b=shares)
-    return settle(np.where(small, near, far) / (orders - 1.0), ulps=64 + shares.size)
+    return settle(log_mixture_moments(exponents, shares) / (orders - 1.0), ulps=4)
 
 
 def _plain(field: str, values: Any) -> tuple[float, ...]:
