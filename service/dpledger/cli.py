@@ -75,6 +75,7 @@ def serve(
         log_config=None,
         # Nothing here asks for the caller's address.
         proxy_headers=False,
+        server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
 

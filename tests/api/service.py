@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class Service:
         return {"Authorization": f"Bearer {self.token}", **more}
 
     def get(self, path: str, **query: Any) -> httpx2.Response:
-        return self.client.get(path, params=query, headers=self.headers())
+        return self._declared(self.client.get(path, params=query, headers=self.headers()))
 
     def shown(self, path: str, **query: Any) -> Any:
         answer = self.get(path, **query)
@@ -69,10 +70,23 @@ class Service:
     ) -> httpx2.Response:
         chosen = f"key-{next(self.keys)}" if key is None else key
         own = {"Content-Type": "application/json", "Idempotency-Key": chosen, **(headers or {})}
-        return self.client.post(path, content=json.dumps(body), headers=self.headers(**own))
+        return self._declared(self.client.post(path, content=json.dumps(body), headers=self.headers(**own)))
 
     def delete(self, path: str) -> httpx2.Response:
-        return self.client.delete(path, headers=self.headers())
+        return self._declared(self.client.delete(path, headers=self.headers()))
+
+    def _declared(self, answer: httpx2.Response) -> httpx2.Response:
+        """The answer, whose status the API's description lists, and whose problem is among its kinds."""
+        method, path = answer.request.method.lower(), answer.request.url.path
+        for template, operations in self.app.openapi()["paths"].items():
+            if method in operations and re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
+                listed = operations[method]["responses"]
+                assert str(answer.status_code) in listed, f"{method} {path} answers {answer.status_code}"
+                if answer.status_code >= 400:
+                    schema = listed[str(answer.status_code)]["content"]["application/problem+json"]["schema"]
+                    assert answer.json()["type"] in schema["properties"]["type"]["enum"], answer.text
+                break
+        return answer
 
     def open(self, name: str = "adult", budget: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         answer = self.post("/v1/datasets", {"name": name, "budget": budget or ZCDP, **more})

@@ -1,6 +1,7 @@
 """Who gets in, what the cookie is worth, and what a browser may do with the pages."""
 
 import re
+import threading
 import time
 from typing import Any
 
@@ -271,6 +272,30 @@ def test_a_ledger_that_was_altered_is_shown_as_not_valid(
     visitor.post("/datasets/adult/verification")
 
     assert "entry 2: its &lt;hash&gt; is wrong" in await_verdict(visitor)
+
+
+def test_one_verification_runs_at_a_time(
+    service: Service, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.open()
+    release = threading.Event()
+    found: dict[str, Any] = {"sequence": 1, "valid": True, "problems": []}
+
+    def wait(_name: str, progress: Any) -> dict[str, Any]:
+        progress(5_000, 9_000)
+        release.wait(30)
+        return found
+
+    monkeypatch.setattr(service.app.state.house.reader, "verification", wait)
+    assert visitor.post("/datasets/adult/verification").status_code == 303
+
+    busy = visitor.post("/datasets/adult/verification")
+
+    assert busy.status_code == 409
+    assert "Another verification is running" in busy.text
+    assert "5 000 of 9 000 entries" in visitor.page("/datasets/adult")
+    release.set()
+    assert "Valid up to entry 1" in await_verdict(visitor)
 
 
 class _Failing:

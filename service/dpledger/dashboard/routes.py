@@ -175,7 +175,8 @@ def post_verification(request: Request) -> Response:
     _caller(request)
     services, name = _services(request), request.path_params["dataset"]
     services.storage.dataset(name)
-    _verifier(request).start(name, services.reader, services.clock)
+    if not _verifier(request).start(name, services.reader, services.clock):
+        raise HTTPException(409, "another verification is running; ask again when it has finished")
     return RedirectResponse(f"{request.scope['root_path']}/datasets/{name}#chain", 303)
 
 

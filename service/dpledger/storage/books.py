@@ -16,7 +16,6 @@ from dpledger.storage.budgets import budget_from_document, budget_numbered, put_
 from dpledger.storage.cache import Notes
 from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
 from dpledger.storage.failures import Busy
-from dpledger.storage.levels import fraction_left
 from dpledger.storage.lists import listed, rows_listed
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import budgets, datasets
@@ -130,8 +129,10 @@ def open_book(session: Session, notes: Notes, dataset: NewDataset) -> Book:
     return lock_books(session, notes, [dataset.name])[dataset.name]
 
 
-def move_book(session: Session, before: Book, after: Book, budget: int | None, changed_at_us: int) -> None:
-    """Store the book after its entries; ``budget`` is the number of a new one.
+def move_book(
+    session: Session, before: Book, after: Book, budget: int | None, changed_at_us: int, left: float
+) -> None:
+    """Store the book after its entries; ``budget`` is the number of a new one, ``left`` what is left.
 
     It must stand where it was locked: if not, somebody wrote without the lock, and nothing is kept.
     """
@@ -146,7 +147,7 @@ def move_book(session: Session, before: Book, after: Book, budget: int | None, c
         "new_open_reservations": open_reservations,
         "new_partitions": after.partitions,
         "new_changed_at_us": changed_at_us,
-        "new_left_basis_points": int(10_000 * fraction_left(after)),
+        "new_left_basis_points": int(10_000 * left),
     }
     if budget is not None:
         values["new_budget"] = budget

@@ -20,9 +20,8 @@ def fraction_left(book: Book) -> float:
     return book.budget.fraction_left(book.committed_for(None))
 
 
-def record_level(session: Session, before: Book, after: Book, at_us: int) -> None:
+def record_level(session: Session, before: Book, after: Book, at_us: int, left: float) -> None:
     """Keep what is left after entries if it is visibly less, or more, than before them."""
-    left = fraction_left(after)
     if int(STEPS * left) != int(STEPS * fraction_left(before)):
         number = next_number(session, levels, after.dataset_id)
         session.insert(levels, [(after.dataset_id, number, after.sequence, at_us, left)])

@@ -72,17 +72,26 @@ class _Group:
 
 @dataclass
 class _Tally:
-    """What entries add to one sum."""
+    """What a group of entries adds to one sum: how many they are, and which charges they spend how often."""
 
     entries: int = 0
     last_at_us: int = 0
     repetitions: dict[bytes, int] = field(default_factory=dict)
 
-    def include(self, group: _Group, fingerprint: bytes | None) -> None:
-        self.entries += group.entries
-        self.last_at_us = max(self.last_at_us, group.last_at_us)
+    def add(self, other: "_Alike", fingerprint: bytes | None) -> None:
+        self.entries += other.entries
+        self.last_at_us = max(self.last_at_us, other.last_at_us)
         if fingerprint is not None:
-            self.repetitions[fingerprint] = self.repetitions.get(fingerprint, 0) + group.times
+            self.repetitions[fingerprint] = self.repetitions.get(fingerprint, 0) + other.times
+
+
+@dataclass
+class _Alike:
+    """Entries of one run that spend one charge."""
+
+    entries: int = 0
+    last_at_us: int = 0
+    times: int = 0
 
 
 def magnitude(budget: Budget, amounts: Floats) -> int:
@@ -106,34 +115,30 @@ def add_to_sums(
     by_run: defaultdict[int, _Tally] = defaultdict(_Tally)
     by_purpose: defaultdict[int, _Tally] = defaultdict(_Tally)
     reserved = _reserved_charges(session, book.dataset_id, appended)
-    for (name, fingerprint), group in _groups(appended, reserved).items():
-        run = refer.runs[name]
-        if run is not None:
-            by_run[run].include(group, fingerprint)
+    for (run, fingerprint), alike in _alike(appended, reserved).items():
+        number = refer.runs[run]
+        if number is not None:
+            by_run[number].add(alike, fingerprint)
         if fingerprint is not None:
             purpose = charge_number(session, notes, book.dataset_id, fingerprint).purpose
-            number = purpose_number(session, notes, book.dataset_id, purpose, group.first_at_us)
-            by_purpose[number].include(group, fingerprint)
+            number = purpose_number(session, notes, book.dataset_id, purpose, alike.last_at_us)
+            by_purpose[number].add(alike, fingerprint)
     _add(session, notes, book, runs, by_run)
     _add(session, notes, book, purposes, by_purpose)
 
 
-def _groups(
+def _alike(
     appended: Sequence[Entry], reserved: Mapping[int, bytes]
-) -> dict[tuple[str | None, bytes | None], _Group]:
-    """Groups by run and by the charge that was spent, if any."""
-    groups: dict[tuple[str | None, bytes | None], _Group] = {}
+) -> dict[tuple[str | None, bytes | None], _Alike]:
+    """Entries by their run and what they spend: most of a group do the same."""
+    found: defaultdict[tuple[str | None, bytes | None], _Alike] = defaultdict(_Alike)
     for entry in appended:
         fingerprint, times = _spent_by(entry, reserved)
-        key = entry.run, fingerprint if times else None
-        group = groups.get(key)
-        if group is None:
-            groups[key] = _Group(1, times, entry.at_us, entry.at_us)
-        else:
-            group.entries += 1
-            group.times += times
-            group.last_at_us = max(group.last_at_us, entry.at_us)
-    return groups
+        alike = found[entry.run, fingerprint if times else None]
+        alike.entries += 1
+        alike.times += times
+        alike.last_at_us = max(alike.last_at_us, entry.at_us)
+    return found
 
 
 def _add(session: Session, notes: Notes, book: Book, table: Table, tallies: Mapping[int, _Tally]) -> None:

@@ -83,8 +83,9 @@ class SqlTransaction:
         sums.add_to_sums(self._session, self._notes, after, appended, refer)
         budget = self._changed_budget(before, after, appended)
         at_us = max(entry.at_us for entry in appended)
-        books.move_book(self._session, before, after, budget, at_us)
-        levels.record_level(self._session, before, after, at_us)
+        left = levels.fraction_left(after)
+        books.move_book(self._session, before, after, budget, at_us, left)
+        levels.record_level(self._session, before, after, at_us, left)
 
     def _changed_budget(self, before: Book, after: Book, appended: Iterable[Entry]) -> int | None:
         """Put each budget in force that an entry brings; the last one is the book's."""

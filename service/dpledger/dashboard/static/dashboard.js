@@ -72,7 +72,7 @@ function burnDown(figure) {
   const note = { xref: "paper", x: 0, xanchor: "left", y: 0, yanchor: "bottom", text: "limit", showarrow: false, font: { color: colour("out"), size: 11 } };
   return [traces, layout(
     { type: "date", nticks: 6 }, { ...percent, range: [0, 1.03], title: { text: "left of the budget" } },
-    { shapes: [limit, ...marks], annotations: [note], showlegend: projection.length > 0, hovermode: "x" },
+    { shapes: [limit, ...marks], annotations: [note], showlegend: projection.length > 0, hovermode: "x", hoverdistance: -1 },
   )];
 }
 
@@ -97,7 +97,7 @@ function curve(figure) {
   return [traces, layout(
     { type: "log", tickvals: orders, ticktext: orders.map(String), title: { text: "order α" } },
     { type: "log", dtick: 1, exponentformat: "e", title: { text: "ε(α)" } },
-    { shapes, showlegend: true, hovermode: "x" },
+    { shapes, showlegend: true, hovermode: "x", hoverdistance: -1 },
   )];
 }
 
