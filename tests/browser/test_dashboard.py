@@ -275,12 +275,12 @@ def _is_dark(page: Page) -> bool:
 def test_figures_follow_a_change_of_colours(visit: Watched) -> None:
     page = visit.go("/datasets/adult")
     drawn(page, "burn-down")
-    stroke = "document.querySelector('.scatterlayer .lines path').style.stroke"
-    light = page.evaluate(stroke)
+    line = page.locator(".scatterlayer .lines path").first
+    light: str = line.evaluate("path => getComputedStyle(path).stroke")
 
     page.emulate_media(color_scheme="dark")
 
-    page.wait_for_function(f"{stroke} !== {light!r}")
+    expect(line).not_to_have_css("stroke", light)
 
 
 def test_logging_out_ends_the_visit(visit: Watched, artifacts: Path) -> None:

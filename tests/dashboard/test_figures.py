@@ -158,6 +158,12 @@ def test_what_is_spent_is_rounded_up_to_three_digits(share: float) -> None:
     assert 100.0 * share * (1.0 - 1e-11) <= said <= 100.0 * share * 1.0101
 
 
+@given(st.floats(-1e300, 1e300))
+def test_amounts_are_rounded_to_the_safe_side(value: float) -> None:
+    assert float(wording.rounded_down(value)) <= value <= float(wording.rounded_up(value))
+    assert float(wording.rounded_up(value)) == pytest.approx(value, rel=1.1e-3)
+
+
 @pytest.mark.parametrize(
     ("share", "said"),
     [(0.0, "0 %"), (math.inf, "over 100 %"), (0.25, "25.0 %"), (1.0, "100 %"), (1e-5, "0.00100 %")],

@@ -32,6 +32,8 @@ class Pages:
             "left": wording.left_percent,
             "number": wording.number,
             "pretty": wording.pretty,
+            "rounded_down": wording.rounded_down,
+            "rounded_up": wording.rounded_up,
             "share": wording.share_percent,
             "step": wording.step_text,
         }

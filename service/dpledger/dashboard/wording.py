@@ -1,6 +1,7 @@
 """Numbers, times and steps in words. What is left is rounded down and what is spent is rounded up."""
 
 import datetime as dt
+import decimal
 import json
 import math
 from typing import Any
@@ -19,12 +20,15 @@ __all__ = [
     "pretty",
     "relative_noise",
     "remaining_text",
+    "rounded_down",
+    "rounded_up",
     "rule_text",
     "share_percent",
     "step_text",
 ]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DOWN, _UP = (decimal.Context(prec=4, rounding=way) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
 _RULES = {
     Accounting.ZCDP: "zCDP: the sum of ρ stays within its limit",
@@ -40,6 +44,16 @@ def number(value: float | None) -> str:
     if value is None:
         return "none"
     return f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def rounded_down(value: float) -> str:
+    """The same, never above the value: for limits and for what is left."""
+    return number(float(_DOWN.create_decimal_from_float(value)))
+
+
+def rounded_up(value: float) -> str:
+    """The same, never below the value: for what is spent."""
+    return number(float(_UP.create_decimal_from_float(value)))
 
 
 def count(value: int) -> str:
@@ -101,7 +115,9 @@ def remaining_text(budget: Budget, fraction: float) -> str:
 
 def _amount_text(amounts: dict[str, Any]) -> str:
     """The first of ε, ρ and μ that there is."""
-    found = [f"{symbol} = {number(amounts[name])}" for name, symbol in _SYMBOLS.items() if name in amounts]
+    found = [
+        f"{symbol} = {rounded_down(amounts[name])}" for name, symbol in _SYMBOLS.items() if name in amounts
+    ]
     return found[0] if found else ""
 
 
