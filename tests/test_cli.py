@@ -37,7 +37,11 @@ def test_the_version_is_told() -> None:
 @pytest.fixture
 def served() -> Iterator[mock.Mock]:
     """What the web server would be started with; logging is left as the tests have it."""
-    with mock.patch("uvicorn.run") as run, mock.patch.object(cli, "configure_logs"):
+    with (
+        mock.patch("uvicorn.run") as run,
+        mock.patch.object(cli, "configure_logs"),
+        mock.patch.object(cli, "open_storage"),
+    ):
         yield run
 
 
@@ -122,20 +126,26 @@ def test_an_unknown_token_cannot_be_revoked(database: str) -> None:
     assert "there is no token 'abcd'" in output
 
 
-def test_a_database_that_cannot_be_opened_is_a_plain_error(tmp_path: Path) -> None:
-    status, output = invoke("token", "list", "--database", f"sqlite:///{tmp_path / 'missing' / 'ledger.db'}")
+@pytest.mark.parametrize("command", [["serve"], ["token", "list"]])
+def test_a_database_that_cannot_be_opened_is_a_plain_error(command: list[str], tmp_path: Path) -> None:
+    where = ["--database", f"sqlite:///{tmp_path / 'missing' / 'ledger.db'}"]
+    status, output = invoke(*command, *where, "--key-file", str(tmp_path / "keys.json"))
 
     assert status == 1
     assert output.startswith("Error: ")
 
 
-def test_a_key_file_open_to_others_is_a_plain_error(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["serve"], ["token", "create", "--scope", "read"]])
+def test_a_key_file_open_to_others_is_a_plain_error(
+    command: list[str], database: str, tmp_path: Path
+) -> None:
     (tmp_path / "ledger.db.keys.json").write_text("{}")
     (tmp_path / "ledger.db.keys.json").chmod(0o644)
 
-    status, output = invoke("token", "create", "--scope", "read", "--database", database)
+    status, output = invoke(*command, "--database", database)
 
     assert status == 1
+    assert output.startswith("Error: ")
     assert "closed to others" in output
 
 

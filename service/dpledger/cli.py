@@ -66,6 +66,7 @@ def serve(
 ) -> None:
     """Start the service; the first start on a new ledger prints an admin token, once."""
     settings = _settings(database, key_file)
+    _refuse_what_cannot_start(settings)
     configure_logs()
     uvicorn.run(
         create_server(settings, announce=_announce),
@@ -78,6 +79,15 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _refuse_what_cannot_start(settings: Settings) -> None:
+    """Say in one line what would otherwise be a stack of the web server's."""
+    try:
+        load_keys(settings.keys_path())
+        open_storage(settings.database).close()
+    except (BadKeyFile, LedgerError) as error:
+        raise _failed(error) from None
 
 
 def _announce(token: str) -> None:

@@ -190,9 +190,9 @@ def test_a_step_in_words() -> None:
 @pytest.mark.parametrize(
     ("fields", "limit", "half"),
     [
-        ({"accounting": "zcdp", "rho": 0.5}, "ρ = 0.5", "ρ = 0.25"),
+        ({"accounting": "zcdp", "rho": 0.5}, "ρ = 0.5", "ρ = 0.2499"),
         ({"accounting": "gdp", "mu": 2.0}, "μ = 2", "μ = 1.414"),
-        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}, "ε = 1 at δ = 1e-6", "ε = 0.5"),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}, "ε = 1 at δ = 1e-6", "ε = 0.4999"),
         (
             {"accounting": "rdp-curve", "orders": [2.0, 3.0], "epsilons": [1.0, 1.5]},
             "a curve over 2 orders",

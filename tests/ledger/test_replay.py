@@ -154,6 +154,16 @@ def test_a_forged_chain_must_still_make_sense(driver: Driver) -> None:
             replayed(stored)
 
 
+def test_a_forged_chain_cannot_grant_more_than_the_budget(driver: Driver) -> None:
+    pairs = [(each.entry, each.charge) for each in driver.stored]
+    within = rehashed(driver, pairs[0], *[pairs[2]] * 24)  # ρ = 0.02 each, of 0.5
+    beyond = rehashed(driver, pairs[0], *[pairs[2]] * 26)
+
+    assert replayed(within).sequence == 25
+    with pytest.raises(BrokenLedger, match="budget"):
+        replayed(beyond)
+
+
 def test_nothing_is_no_ledger() -> None:
     with pytest.raises(BrokenLedger, match="no opening entry"):
         _ = Replay(1, "adult").book

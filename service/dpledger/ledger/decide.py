@@ -26,7 +26,7 @@ from dpledger.ledger.commands import (
 from dpledger.ledger.entries import Entry, EntryKind
 from dpledger.ledger.state import Book, Crowd, Partition, Totals
 
-__all__ = ["Granted", "Refused", "Stamp", "apply", "crowd_of", "decide", "frees_room"]
+__all__ = ["Granted", "Refused", "Stamp", "apply", "crowd_of", "decide", "frees_room", "would_fit"]
 
 
 class Stamp(NamedTuple):
@@ -65,15 +65,22 @@ def decide(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
     Only requests to spend can be refused: settlements, expiries and budget changes are records of
     what happened and are always taken.
     """
-    if isinstance(command, (Authorize, Reserve)):
-        times = command.times if isinstance(command, Reserve) else 1
-        asked = command.charge.amounts if times == 1 else scale(command.charge.amounts, times, Direction.UP)
-        if not book.fits(asked, command.partition):
-            return _refusal(book, command, asked, times)
+    if isinstance(command, (Authorize, Reserve)) and not would_fit(book, command):
+        return _refusal(book, command)
     entry = _entry(book, command, stamp)
     after, partitions = apply(book, command)
     linked = after.linked(entry.sequence, entry.hash)
     return Granted(entry, linked, partitions, recount=frees_room(command) and book.partitions > 0)
+
+
+def would_fit(book: Book, command: Authorize | Reserve) -> bool:
+    """Whether the filter holds after this spend."""
+    return book.fits(_asked(command), command.partition)
+
+
+def _asked(command: Authorize | Reserve) -> Floats:
+    amounts = command.charge.amounts
+    return amounts if isinstance(command, Authorize) else scale(amounts, command.times, Direction.UP)
 
 
 def frees_room(command: Command) -> bool:
@@ -83,14 +90,15 @@ def frees_room(command: Command) -> bool:
     return isinstance(command, ChangeBudget)
 
 
-def _refusal(book: Book, command: Authorize | Reserve, asked: Floats, times: int) -> Refused:
+def _refusal(book: Book, command: Authorize | Reserve) -> Refused:
     committed = book.committed_for(command.partition)
     limits = book.budget.limits if command.partition is None else command.partition.limits(book.budget)
+    times = command.times if isinstance(command, Reserve) else 1
     fits = {
         "times": _repetitions_that_fit(book, command, times),
         "cost_fraction": _fraction_that_fits(book, limits - committed, command.charge.amounts),
     }
-    return Refused(asked, book.budget.remaining(committed), book.sequence, fits)
+    return Refused(_asked(command), book.budget.remaining(committed), book.sequence, fits)
 
 
 def _repetitions_that_fit(book: Book, command: Authorize | Reserve, times: int) -> int:

@@ -24,7 +24,7 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.decide import apply, crowd_of, frees_room
+from dpledger.ledger.decide import apply, crowd_of, frees_room, would_fit
 from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.state import Book, Crowd, Partition, Totals
@@ -81,6 +81,8 @@ class Replay:
             self._remember(entry, stored.charge)
 
     def _apply(self, command: Command) -> None:
+        if isinstance(command, (Authorize, Reserve)) and not would_fit(self.book, command):
+            raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
         book, changed = apply(self.book, command)
         for partition in changed:
             self.partitions[partition.number] = partition

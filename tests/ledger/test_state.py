@@ -1,0 +1,72 @@
+"""Totals and sums: rounded up, bit for bit as the accounting package rounds."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpledger.accounting.rounding import Direction, add, widen
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget, _lowered
+from dpledger.ledger.state import Totals, raised
+from tests.ledger.builders import ADD_REMOVE, BUDGETS, opened
+
+amounts = hnp.arrays(np.float64, 5, elements=st.floats(0.0, 1e300))
+
+
+@given(first=amounts, second=amounts)
+def test_a_raised_sum_has_the_bits_of_the_accounting_package(first: Floats, second: Floats) -> None:
+    assert raised(first, second).tobytes() == add(first, second, Direction.UP).tobytes()
+
+
+@given(st.floats(0.0, 1e300))
+def test_a_lowered_number_has_the_bits_of_the_accounting_package(value: float) -> None:
+    assert _lowered(value) == widen(value, Direction.DOWN, ulps=4)
+
+
+@given(spent=amounts, held=amounts)
+def test_adding_leaves_what_was_there_alone(spent: Floats, held: Floats) -> None:
+    before = spent.tobytes(), held.tobytes()
+    totals = Totals(spent, np.zeros(5))
+
+    after = totals.charged(held).held(held)
+
+    assert (spent.tobytes(), held.tobytes()) == before
+    assert (after.committed >= after.spent).all()
+    assert after.open_reservations == 1
+
+
+@given(each=amounts, times=st.integers(1, 1000), data=st.data())
+def test_settling_all_reservations_leaves_nothing_on_hold(each: Floats, times: int, data: Any) -> None:
+    used = data.draw(st.integers(0, times))
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = Totals.zero(5).held(each * times)
+        settled = held.settled(each, times, used)
+
+    assert settled.reserved.tolist() == [0.0] * 5
+    assert settled.open_reservations == 0
+
+
+def test_settling_one_of_two_keeps_the_other_on_hold() -> None:
+    each, other = np.array([0.1, 0.0]), np.array([0.7, 1e-6])
+
+    totals = Totals.zero(2).held(3 * each).held(other).settled(each, 3, 1)
+
+    assert (totals.reserved >= other).all()
+    assert totals.reserved == pytest.approx(other)
+    assert totals.spent == pytest.approx(each)
+    assert totals.open_reservations == 1
+
+
+@pytest.mark.parametrize("fields", BUDGETS)
+@pytest.mark.parametrize("partition_key", ["fixed", "private"])
+def test_what_overflows_does_not_fit(fields: dict[str, Any], partition_key: str) -> None:
+    book, _ = opened(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    full = book.with_whole(book.whole.charged(np.full(book.budget.size, 1e308)))
+
+    assert not full.fits(np.full(book.budget.size, 1.7e308), None)
+    assert not book.fits(np.full(book.budget.size, math.inf), None)
