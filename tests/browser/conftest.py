@@ -1,5 +1,6 @@
 """A service as it is run, a real Chromium, and a record of everything that the browser complains of."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +26,17 @@ FLAGS = (
     "--no-first-run",
 )
 
+CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+# A newcomer's machine may have no browser, and these tests are then left out; in CI that is a failure.
+collect_ignore_glob = [] if CHROMIUM or os.environ.get("CI") else ["test_*.py"]
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium of the machine; without one the tests fail, because nothing else shows what they show."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    assert found is not None, "no Chromium here: apt-get install chromium"
+    """Chromium of the machine."""
+    assert CHROMIUM is not None, "no Chromium here: apt-get install chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
         browser.close()
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Authorize, Reserve
-from dpledger.ledger.decide import Granted, Refused, Stamp, decide
+from dpledger.ledger.decide import Granted, Refused, Stamp, decide, decide_in_general
+from dpledger.ledger.replay import differences
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
 from tests.ledger.driver import Driver, holds_exactly
 
@@ -81,6 +82,27 @@ def test_spending_goes_on_until_nothing_fits_and_hardly_earlier(fields: dict[str
     slack = [float(limit) * (1 - 1e-9) for limit in limits]
     assert not all(a <= b for a, b in zip(more, slack, strict=True))
     assert driver.book.budget.fraction_left(driver.book.committed_for(None)) < 0.2
+
+
+@pytest.mark.parametrize("partition_key", ["fixed", "private"])
+@pytest.mark.parametrize("fields", BUDGETS)
+@settings(max_examples=30)
+@given(noises=st.lists(st.sampled_from([1.0, *NOISES]), max_size=40))
+def test_the_short_way_of_a_plain_authorization_gives_the_same_bits(
+    fields: dict[str, Any], partition_key: str, noises: list[float]
+) -> None:
+    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    for noise in noises:
+        command = Authorize(gaussian(driver.book.budget, noise), "run")
+        general = decide_in_general(driver.book, command, Stamp(driver.book.sequence + 1, "ann"))
+
+        outcome = driver.authorize(command.charge)
+
+        assert type(outcome) is type(general)
+        if isinstance(outcome, Granted) and isinstance(general, Granted):
+            assert differences(outcome.book, general.book, []) == []
+            assert outcome.entry == general.entry
+            assert (outcome.partitions, outcome.recount) == (general.partitions, general.recount)
 
 
 def test_a_refusal_says_what_was_asked_and_what_would_fit() -> None:

@@ -1,6 +1,7 @@
 """Totals and sums: rounded up, bit for bit as the accounting package rounds."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_settling_one_of_two_keeps_the_other_on_hold() -> None:
 @pytest.mark.parametrize("partition_key", ["fixed", "private"])
 def test_what_overflows_does_not_fit(fields: dict[str, Any], partition_key: str) -> None:
     book, _ = opened(Budget.from_fields(fields, ADD_REMOVE), partition_key)
-    full = book.with_whole(book.whole.charged(np.full(book.budget.size, 1e308)))
+    full = replace(book, whole=book.whole.charged(np.full(book.budget.size, 1e308)))
 
     assert not full.fits(np.full(book.budget.size, 1.7e308), None)
     assert not book.fits(np.full(book.budget.size, math.inf), None)

@@ -118,10 +118,11 @@ class _Counter:
 
     def serve(self, request: Authorization, charge: Charge | Failure) -> Decided:
         """Decide one request; an error concerns it alone."""
+        intent = request.intent
         try:
-            if request.intent.actor in self._ended:
+            if intent.actor in self._ended:
                 raise TokenEnded
-            return self._repeated(request.intent) or self._fresh(request, charge)
+            return self._repeated(intent) or self._fresh(request.spend, intent, charge)
         except (LedgerError, AccountingError) as error:
             return error
 
@@ -138,20 +139,23 @@ class _Counter:
             raise KeyReused
         return stored_yes(self._transaction, self._book, stored)
 
-    def _fresh(self, request: Authorization, charge: Charge | Failure) -> Yes | Answer:
+    def _fresh(self, spend: Spend, intent: Intent, charge: Charge | Failure) -> Yes | Answer:
         if not isinstance(charge, Charge):
             raise charge
-        decided = self._decided(request.spend, request.intent, charge)
-        self._served[request.intent.actor, request.intent.key] = (request.intent.request, decided)
+        outcome = spend_in(self._transaction, self.sitting, spend, charge, intent.actor, intent)
+        decided: Yes | Answer
+        if isinstance(outcome, Refused):
+            decided = self._refused(spend, intent, charge, outcome)
+        else:
+            entry, budget, fraction = outcome
+            decided = Yes(spend.dataset, entry, charge, budget, fraction, spend.partition)
+        self._served[intent.actor, intent.key] = (intent.request, decided)
         return decided
 
-    def _decided(self, spend: Spend, intent: Intent, charge: Charge) -> Yes | Answer:
-        outcome = spend_in(self._transaction, self.sitting, spend, charge, intent.actor, intent)
-        if isinstance(outcome, Refused):
-            body = self._teller.desk.refusal(spend.dataset, spend.run, charge, 1, outcome)
-            self.refusals.append((intent, StoredAnswer(intent.request, "refused", body)))
-            return Answer("refused", body)
-        return Yes(spend.dataset, outcome.entry, charge, outcome.budget, outcome.fraction, spend.partition)
+    def _refused(self, spend: Spend, intent: Intent, charge: Charge, refused: Refused) -> Answer:
+        body = self._teller.desk.refusal(spend.dataset, spend.run, charge, 1, refused)
+        self.refusals.append((intent, StoredAnswer(intent.request, "refused", body)))
+        return Answer("refused", body)
 
 
 def _again(served: Yes | Answer) -> Yes | Answer:

@@ -24,9 +24,19 @@ from dpledger.ledger.commands import (
     Settle,
 )
 from dpledger.ledger.entries import Entry, EntryKind
-from dpledger.ledger.state import Book, Crowd, Partition, Totals
+from dpledger.ledger.state import Book, Crowd, Partition, Totals, raised
 
-__all__ = ["Granted", "Refused", "Stamp", "apply", "crowd_of", "decide", "frees_room", "would_fit"]
+__all__ = [
+    "Granted",
+    "Refused",
+    "Stamp",
+    "apply",
+    "crowd_of",
+    "decide",
+    "decide_in_general",
+    "frees_room",
+    "would_fit",
+]
 
 
 class Stamp(NamedTuple):
@@ -65,11 +75,30 @@ def decide(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
     Only requests to spend can be refused: settlements, expiries and budget changes are records of
     what happened and are always taken.
     """
+    if isinstance(command, Authorize) and not (book.partitions or book.whole.open_reservations):
+        return _authorize_plainly(book, command, stamp)
+    return decide_in_general(book, command, stamp)
+
+
+def _authorize_plainly(book: Book, command: Authorize, stamp: Stamp) -> Granted | Refused:
+    """The step of a training job, without partitions and reservations: what is checked is what is kept.
+
+    The same bits as :func:`decide_in_general` gives, in half of its time.
+    """
+    spent = raised(book.whole.spent, command.charge.amounts)
+    if not book.budget.holds(spent, book.budget.limits):
+        return _refusal(book, command)
+    entry = _authorized(book, command, stamp)
+    return Granted(entry, book.charged(spent, entry.sequence, entry.hash))
+
+
+def decide_in_general(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
+    """Any command in any state."""
     if isinstance(command, (Authorize, Reserve)) and not would_fit(book, command):
         return _refusal(book, command)
     entry = _entry(book, command, stamp)
     after, partitions = apply(book, command)
-    linked = after.linked(entry.sequence, entry.hash)
+    linked = replace(after, sequence=entry.sequence, head=entry.hash)
     return Granted(entry, linked, partitions, recount=frees_room(command) and book.partitions > 0)
 
 
@@ -193,10 +222,8 @@ def _json(value: Any) -> str:
 def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
     """The state after a granted command, before its entry is linked."""
     if isinstance(command, Authorize):
-        amounts, partition = command.charge.amounts, command.partition
-        if partition is None:
-            return book.with_whole(book.whole.charged(amounts)), ()
-        return _moved(book, partition, lambda totals: totals.charged(amounts))
+        amounts = command.charge.amounts
+        return _moved(book, command.partition, lambda totals: totals.charged(amounts))
     if isinstance(command, Reserve):
         held = scale(command.charge.amounts, command.times, Direction.UP)
         return _moved(book, command.partition, lambda totals: totals.held(held))
@@ -209,7 +236,7 @@ def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
 
 def _moved(book: Book, partition: Partition | None, move: Any) -> tuple[Book, tuple[Partition, ...]]:
     if partition is None:
-        return book.with_whole(move(book.whole)), ()
+        return replace(book, whole=move(book.whole)), ()
     moved = replace(partition, totals=move(partition.totals))
     return replace(book, crowd=book.crowd.including(moved, book.budget)), (moved,)
 

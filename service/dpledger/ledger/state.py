@@ -147,30 +147,15 @@ class Book:
     sequence: int
     head: bytes
 
-    def with_whole(self, whole: Totals) -> "Book":
-        """The same with other totals of the whole."""
+    def charged(self, spent: Floats, sequence: int, head: bytes) -> "Book":
+        """With ``spent`` on the whole after the entry with this number and hash, nothing being reserved."""
         return Book(
             self.dataset_id,
             self.name,
             self.adjacency,
             self.partition_key,
             self.budget,
-            whole,
-            self.crowd,
-            self.partitions,
-            self.sequence,
-            self.head,
-        )
-
-    def linked(self, sequence: int, head: bytes) -> "Book":
-        """The same after the entry with this number and hash."""
-        return Book(
-            self.dataset_id,
-            self.name,
-            self.adjacency,
-            self.partition_key,
-            self.budget,
-            self.whole,
+            Totals(spent, self.whole.reserved),
             self.crowd,
             self.partitions,
             sequence,

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from dpledger.ledger.answers import Desk
 from dpledger.ledger.charging import Charger
 from dpledger.ledger.clock import Clock
@@ -32,7 +34,9 @@ class Teller:
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in one transaction and commit it; again, a bounded number of times, if it lost."""
-        return run_in_transaction(self.storage, work)
+        # A sum that overflows is infinite and does not fit: nothing to warn of.
+        with np.errstate(over="ignore"):
+            return run_in_transaction(self.storage, work)
 
     def answer_once(
         self, name: str, intent: Intent, work: Callable[[Transaction, Sitting], Answer]
