@@ -71,6 +71,17 @@ def test_partitions_may_have_a_budget_of_their_own(service: Service) -> None:
     service.verified("users")
 
 
+def test_what_is_left_is_never_more_than_the_dataset_has(service: Service) -> None:
+    service.open("users", {"accounting": "zcdp", "rho": 0.5})
+    made(service.post(PATH, {"names": ["ann"], "budget": {"accounting": "zcdp", "rho": 8.0}}))
+    assert spend(service, "ann") == 201
+
+    (ann,) = service.shown(PATH)["items"]
+
+    assert ann["remaining"]["rho"] <= 0.375
+    assert ann["remaining"]["fraction"] <= 0.75
+
+
 def test_a_partitions_budget_follows_the_datasets_rule(service: Service) -> None:
     service.open("users")
 

@@ -11,7 +11,6 @@ from dpledger.accounting.steps import MAX_RELEASES, Release, Step
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.answers import parse_identifier
 from dpledger.ledger.budget import Accounting
-from dpledger.ledger.ports import NewDataset
 from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import MAX_PARTITIONS_A_CALL
 
@@ -296,17 +295,3 @@ class TokenBody(Body):
     datasets: Annotated[list[DatasetName] | None, Field(min_length=1, max_length=MAX_TOKEN_DATASETS)] = None
     description: Prose = ""
     expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None
-
-
-def new_dataset(body: DatasetBody, budget: Any, at_us: int) -> NewDataset:
-    """The dataset that a body describes."""
-    return NewDataset(
-        name=body.name,
-        description=body.description,
-        adjacency=body.adjacency.value,
-        unit=body.unit,
-        records=body.records,
-        partition_key=body.partition_key_or_default(),
-        budget=budget,
-        at_us=at_us,
-    )

@@ -98,7 +98,7 @@ class LedgerReader:
             {
                 "name": each.name,
                 "number": each.number,
-                "remaining": _within(book.budget, each).remaining(book.committed_for(each)),
+                "remaining": _left(book, each),
             }
             for each in found
         ]
@@ -178,8 +178,14 @@ def _verdict(
     return {"dataset": name, "sequence": sequence, "valid": valid, "problems": problems, "head": head}
 
 
-def _within(budget: Budget, partition: Partition) -> Budget:
-    return budget if partition.budget is None else partition.budget
+def _left(book: Book, partition: Partition) -> dict[str, Any]:
+    """What a partition has left: its own budget's or the dataset's, whichever is less."""
+    committed = book.committed_for(partition)
+    whole = book.budget.remaining(committed)
+    if partition.budget is None:
+        return whole
+    own = partition.budget.remaining(committed)
+    return {name: min(value, whole.get(name, value)) for name, value in own.items()}
 
 
 def _dataset_fields(row: DatasetRow) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""What meets in one group, and what moves while somebody looks."""
+
+import asyncio
+from typing import Any
+from unittest import mock
+
+import pytest
+from fastapi import APIRouter
+
+from dpledger.accounting.errors import Unproven
+from dpledger.accounting.sampling import Sample, Scheme
+from dpledger.accounting.steps import Release
+from dpledger.api.routing import GuardedRoute, public
+from dpledger.ledger.errors import KeyReused, NotFound, TokenEnded, Unavailable
+from dpledger.ledger.ports import Intent
+from dpledger.ledger.requests import Answer, Authorization, Spend
+from dpledger.storage.repository import SqlStorage
+from tests.api.service import GAUSSIAN, Service, made
+
+RELEASE = Release.from_fields(GAUSSIAN)
+
+
+def asked(service: Service, key: str, run: str = "r", **more: Any) -> Authorization:
+    spend = Spend("adult", run, (RELEASE,), **{"sample": Sample(), **more})
+    actor = service.token.split("_")[1]
+    return Authorization(spend, Intent(actor, key.encode().ljust(16), run.encode().ljust(16)))
+
+
+def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
+    group = [
+        asked(adult, "a"),
+        asked(adult, "a"),
+        asked(adult, "a", run="other"),
+        asked(adult, "b", sample=Sample(Scheme.POISSON, 0.1)),
+        asked(adult, "c", partition="nowhere"),
+        *[asked(adult, f"d{number}") for number in range(4)],
+        asked(adult, "d3"),
+        asked(adult, "d3", run="other"),
+    ]
+
+    replies = adult.app.state.house.ledger.authorize("adult", group)
+
+    first, again, other, unproven, nowhere, *rest, last, last_again, last_other = replies
+    assert isinstance(first, Answer)
+    assert again == Answer("granted", first.body, replayed=True)
+    assert isinstance(other, KeyReused)
+    assert isinstance(unproven, Unproven)
+    assert isinstance(nowhere, NotFound)
+    assert [each.outcome for each in rest] == ["granted"] * 3
+    assert last.outcome == "refused"
+    assert last_again == Answer("refused", last.body, replayed=True)
+    assert isinstance(last_other, KeyReused)
+    assert adult.sequence() == 5
+    adult.verified()
+
+
+def test_a_later_group_answers_from_what_is_stored(adult: Service) -> None:
+    ledger = adult.app.state.house.ledger
+    (first,) = ledger.authorize("adult", [asked(adult, "a")])
+
+    again, other, fresh = ledger.authorize(
+        "adult", [asked(adult, "a"), asked(adult, "a", run="other"), asked(adult, "b")]
+    )
+
+    assert again == Answer("granted", first.body, replayed=True)
+    assert isinstance(other, KeyReused)
+    assert fresh.outcome == "granted"
+
+
+def test_an_ended_token_ends_its_own_requests_alone(adult: Service) -> None:
+    stranger = asked(adult, "a")
+    stranger = Authorization(stranger.spend, stranger.intent._replace(actor="stranger"))
+
+    ended, granted = adult.app.state.house.ledger.authorize("adult", [stranger, asked(adult, "a")])
+
+    assert isinstance(ended, TokenEnded)
+    assert granted.outcome == "granted"
+
+
+def test_a_group_for_an_unknown_dataset_fails_as_one(service: Service) -> None:
+    with pytest.raises(NotFound):
+        service.app.state.house.ledger.authorize("adult", [asked(service, "a")])
+
+
+def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Service) -> None:
+    """Between reading the book and its partitions somebody spends, each time."""
+    made(adult.post("/v1/datasets/adult/partitions", {"names": ["p"]}))
+    small = {**GAUSSIAN, "noise_std": 100.0}
+    read_partitions = SqlStorage.partitions
+    moves: list[int] = []
+
+    def partitions(self: SqlStorage, dataset_id: int, after: int, limit: int) -> Any:
+        found = read_partitions(self, dataset_id, after, limit)
+        if after < 0 and len(moves) < 3:
+            moves.append(made(adult.authorize(small, partition="p"))["sequence"])
+        return found
+
+    with mock.patch.object(SqlStorage, "partitions", partitions):
+        verdict = adult.app.state.house.reader.verification("adult")
+
+    assert moves == [3, 4, 5]
+    assert verdict["valid"] is True
+    assert verdict["sequence"] == 5
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), ZeroDivisionError("a fault")])
+def test_expiry_goes_on_after_an_error(adult: Service, error: Exception) -> None:
+    house = adult.app.state.house
+    calls: list[str] = []
+
+    def fail() -> int:
+        calls.append("called")
+        raise error
+
+    async def some_turns() -> None:
+        with mock.patch.object(house, "settings", mock.Mock(expiry_seconds=0.0)):
+            task = asyncio.get_running_loop().create_task(house._expire_now_and_then())
+            while len(calls) < 3:
+                await asyncio.sleep(0.001)
+            task.cancel()
+
+    portal = adult.client.portal
+    assert portal is not None
+    with mock.patch.object(house.ledger, "expire_due", fail):
+        portal.call(some_turns)
+
+    assert len(calls) >= 3
+
+
+def test_a_route_without_a_scope_does_not_start() -> None:
+    router = APIRouter(route_class=GuardedRoute)
+
+    def forgotten() -> None: ...
+
+    with pytest.raises(TypeError, match="has no scope"):
+        router.get("/forgotten")(forgotten)
+    router.get("/open")(public()(forgotten))
