@@ -87,8 +87,8 @@ class LedgerService:
         """Another limit, as an entry like any other. Below what is spent, it closes the dataset."""
 
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
-            if sitting.book.sequence != if_match:
-                raise PreconditionFailed(str(if_match), str(sitting.book.sequence))
+            if sitting.found_at != if_match:
+                raise PreconditionFailed(str(if_match), str(sitting.found_at))
             budget = sitting.book.budget.relimited(fields, sitting.book.adjacency)
             taken = sitting.record(ChangeBudget(budget, reason), intent.actor)
             remaining = budget.remaining_at(taken.fraction)

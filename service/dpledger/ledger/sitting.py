@@ -50,6 +50,11 @@ class Sitting:
         self.book = book
         self._expire_what_is_due()
 
+    @property
+    def found_at(self) -> int:
+        """The sequence number that callers saw last: before this sitting expired what was due."""
+        return self._before.sequence
+
     def stamp(self, actor: str) -> Stamp:
         """This sitting's time, and who asks."""
         return Stamp(self._now_us, actor)
