@@ -24,7 +24,7 @@ from dpledger.api.schemas import DATASET_NAME, SpendBody
 from dpledger.auth import scopes
 from dpledger.auth.gatekeeper import Caller, shown_token
 from dpledger.ledger.entries import Charge
-from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.errors import NotFound
 from dpledger.ledger.ports import Intent
 from dpledger.ledger.requests import Authorization, Spend
 
@@ -149,7 +149,7 @@ class AuthorizationDesk:
         waiting, self._waiting = self._waiting, []
         try:
             self._house.committer.submit(waiting)
-        except Unavailable as error:
+        except Exception as error:  # whatever it is, nobody may wait for ever
             for _, ticket in waiting:
                 ticket.set_result(error)
 
