@@ -1,24 +1,60 @@
-"""What an operator chooses when the service starts."""
+"""What an operator chooses when the service starts.
 
+Each setting is a field here and an environment variable of the same name, in capitals and with
+``DPLEDGER_`` before it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.exc import ArgumentError
 
 from dpledger.storage.engines import normalized_url
 
-__all__ = ["DEFAULT_DATABASE", "InvalidSettings", "Settings"]
+__all__ = ["DEFAULT_DATABASE", "VARIABLES", "InvalidSettings", "Settings", "variable"]
 
 DEFAULT_DATABASE = "sqlite:///budget.db"
+MOST_METRICS_DATASETS = 100
+MOST_THRESHOLDS = 20
+LEAST_SECRET_BYTES = 16
 _BACKENDS = ("sqlite", "postgresql")
+_PREFIX = "DPLEDGER_"
+_DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_SAYS_YES = {"1", "true", "yes", "on"}
+_SAYS_NO = {"", "0", "false", "no", "off"}
 
 
 class InvalidSettings(ValueError):
-    """A setting that the service cannot start with; ``option`` is its name on the command line."""
+    """A setting that the service cannot start with; ``option`` is its name where it was given."""
 
     def __init__(self, option: str, problem: str) -> None:
         self.option = option
         super().__init__(problem)
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"{_PREFIX}{name.upper()}"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for each in text.split(",") if (part := each.strip())))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(each) for each in _names(text))
+
+
+def _yes_or_no(text: str) -> bool:
+    said = text.strip().lower()
+    if said not in _SAYS_YES | _SAYS_NO:
+        raise ValueError(f"must be one of {', '.join(sorted(_SAYS_YES | _SAYS_NO - {''}))}")
+    return said in _SAYS_YES
 
 
 @dataclass(frozen=True)
@@ -34,14 +70,45 @@ class Settings:
         at the first start; for PostgreSQL it must be named, because all replicas need the same one.
     expiry_seconds
         How often reservations are looked for that nobody settled in time.
+    metrics_datasets
+        Datasets whose remaining fraction ``/metrics`` tells, at most ``MOST_METRICS_DATASETS``.
+    alert_url
+        Where a webhook is sent when a dataset passes a threshold; none is sent without it.
+    alert_secret_file
+        The file with the secret that signs webhooks.
+    alert_thresholds
+        Parts of a budget, between 0 and 1, whose spending is told.
+    alert_seconds
+        How often thresholds are looked at.
+    otel
+        Whether requests are traced with OpenTelemetry; needs the extra ``otel``.
     """
 
     database: str = DEFAULT_DATABASE
     key_file: Path | None = None
     expiry_seconds: float = 2.0
+    metrics_datasets: tuple[str, ...] = ()
+    alert_url: str | None = None
+    alert_secret_file: Path | None = None
+    alert_thresholds: tuple[float, ...] = (0.5, 0.8, 0.95)
+    alert_seconds: float = 5.0
+    otel: bool = False
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], **chosen: Any) -> "Settings":
+        """Settings from ``DPLEDGER_*``; what is ``chosen``, on a command line say, comes before them."""
+        found = {
+            name: _read_from(environment, name)
+            for name in VARIABLES.values()
+            if name not in chosen and environment.get(variable(name))
+        }
+        return cls(**found, **chosen)
 
     def __post_init__(self) -> None:
         self.keys_path()
+        self._check_positive("expiry_seconds", "alert_seconds")
+        self._check_metrics()
+        self._check_alerts()
 
     @property
     def is_sqlite(self) -> bool:
@@ -57,6 +124,46 @@ class Settings:
             raise InvalidSettings("--key-file", "a PostgreSQL ledger needs DPLEDGER_KEY_FILE or --key-file")
         return Path(f"{_sqlite_file(self.database)}.keys.json")
 
+    def alert_secret(self) -> bytes:
+        """The secret that signs webhooks, without the line's end."""
+        name = variable("alert_secret_file")
+        if self.alert_secret_file is None:
+            raise InvalidSettings(name, "webhooks are signed: name the file with the secret")
+        try:
+            secret = self.alert_secret_file.read_bytes().strip()
+        except OSError as error:
+            raise InvalidSettings(name, f"cannot be read: {error.strerror}") from None
+        if len(secret) < LEAST_SECRET_BYTES:
+            raise InvalidSettings(name, f"the secret must have at least {LEAST_SECRET_BYTES} bytes")
+        return secret
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise InvalidSettings(variable(name), "must be a positive number of seconds")
+
+    def _check_metrics(self) -> None:
+        if len(self.metrics_datasets) > MOST_METRICS_DATASETS:
+            raise InvalidSettings(
+                variable("metrics_datasets"), f"must name at most {MOST_METRICS_DATASETS} datasets"
+            )
+        for name in self.metrics_datasets:
+            if not _DATASET.fullmatch(name):
+                raise InvalidSettings(variable("metrics_datasets"), f"{name!r} cannot be a dataset's name")
+
+    def _check_alerts(self) -> None:
+        name, thresholds = variable("alert_thresholds"), self.alert_thresholds
+        if not thresholds or len(thresholds) > MOST_THRESHOLDS:
+            raise InvalidSettings(name, f"must list between 1 and {MOST_THRESHOLDS} numbers")
+        if not all(_is_threshold(each) for each in thresholds):
+            raise InvalidSettings(name, "must be above 0, at most 1, and whole ten-thousandths")
+        if self.alert_url is not None:
+            # The URL may carry a secret: no message repeats it.
+            parts = urlsplit(self.alert_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise InvalidSettings(variable("alert_url"), "must be an http or https URL")
+            self.alert_secret()
+
     def _backend(self) -> str:
         # The URL may carry a password: no message repeats it.
         try:
@@ -66,6 +173,30 @@ class Settings:
                 "--database", f"must be a URL of {' or '.join(_BACKENDS)}, such as {DEFAULT_DATABASE}"
             ) from None
         return backend
+
+
+VARIABLES = {variable(each.name): each.name for each in dataclasses.fields(Settings)}
+"""Every environment variable that the service reads, with its setting."""
+_READERS: dict[str, Callable[[str], Any]] = {
+    "key_file": Path,
+    "expiry_seconds": float,
+    "metrics_datasets": _names,
+    "alert_secret_file": Path,
+    "alert_thresholds": _numbers,
+    "alert_seconds": float,
+    "otel": _yes_or_no,
+}
+
+
+def _read_from(environment: Mapping[str, str], name: str) -> Any:
+    try:
+        return _READERS.get(name, str)(environment[variable(name)])
+    except ValueError as error:
+        raise InvalidSettings(variable(name), f"cannot be read: {error}") from None
+
+
+def _is_threshold(value: float) -> bool:
+    return 0.0 < value <= 1.0 and abs(value * 10_000 - round(value * 10_000)) < 1e-6
 
 
 def _sqlite_file(database: str) -> str:

@@ -31,7 +31,8 @@ CHROMIUM = next((path for name in BROWSERS if (path := shutil.which(name))), Non
 collect_ignore_glob = [] if CHROMIUM or os.environ.get("CI") else ["test_*.py"]
 
 
-# No wider than a module: while Playwright runs, its thread has a running event loop, and no other test may call asyncio.run.
+# No wider than a module: while Playwright runs, its thread has a running event loop, and no other
+# test there may call asyncio.run.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium of the machine."""

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -61,6 +61,12 @@ class Questions:
         self._worker: Process | None = None
         self._work: asyncio.Task[None] | None = None
         self._free_at = 0.0
+        self.outcomes: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        """How many questions stand in the line."""
+        return self._line.qsize()
 
     async def ask(self, question: BaseModel) -> Reply:
         """Status and body of the answer to a pure question."""
@@ -70,10 +76,13 @@ class Questions:
         known = self._kept.get(key)
         if known is not None:
             self._kept.move_to_end(key)
+            self.outcomes["kept"] += 1
             return known
         ticket = self._asked.get(key) or self._queued(key, line)
         # Shielded: whoever hangs up must not take the answer from others who asked the same.
-        return _FULL if ticket is None else await asyncio.shield(ticket)
+        found = _FULL if ticket is None else await asyncio.shield(ticket)
+        self.outcomes["full" if ticket is None else "late" if found is _LATE else "answered"] += 1
+        return found
 
     async def close(self) -> None:
         """Let the worker go; who still waits is told to ask again."""

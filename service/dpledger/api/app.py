@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from time import perf_counter
 from typing import Any
 
 import anyio.to_thread
@@ -15,6 +16,7 @@ from dpledger.api.answers import Problem
 from dpledger.api.authorizing import AuthorizationDesk, dataset_in
 from dpledger.api.house import House
 from dpledger.api.logs import log_event
+from dpledger.api.metrics import Metrics
 from dpledger.api.middleware import RequestContext
 from dpledger.api.problems import install_problem_handlers
 from dpledger.api.routes import (
@@ -24,6 +26,7 @@ from dpledger.api.routes import (
     entries,
     health,
     keys,
+    metrics,
     partitions,
     queries,
     reservations,
@@ -36,7 +39,19 @@ from dpledger.settings import Settings
 
 __all__ = ["LedgerApp", "create_app"]
 
-_ROUTES = (authorizations, costs, datasets, entries, health, keys, partitions, queries, reservations, tokens)
+_ROUTES = (
+    authorizations,
+    costs,
+    datasets,
+    entries,
+    health,
+    keys,
+    metrics,
+    partitions,
+    queries,
+    reservations,
+    tokens,
+)
 Announce = Callable[[str], None]
 
 
@@ -44,14 +59,17 @@ class LedgerApp(FastAPI):
     """The application: authorizations take a short way, everything else the framework's."""
 
     desk: AuthorizationDesk
+    metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         dataset = dataset_in(scope)
         if dataset is None:
             await super().__call__(scope, receive, send)
-        else:
-            await self.desk.serve(dataset, scope, receive, send)
+            return
+        arrived = perf_counter()
+        await self.desk.serve(dataset, scope, receive, send)
+        self.metrics.authorized(perf_counter() - arrived)
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what routes outside the framework's reading take and answer."""
@@ -91,17 +109,18 @@ def create_app(
         lifespan=_lifespan(settings, clock or SystemClock(), announce),
     )
     app.state.settings = settings
+    app.metrics = Metrics()
     install_problem_handlers(app)
     for module in _ROUTES:
         app.include_router(module.router)
-    app.add_middleware(RequestContext)
+    app.add_middleware(RequestContext, metrics=app.metrics)
     return app
 
 
 def _lifespan(settings: Settings, clock: Clock, announce: Announce | None) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: LedgerApp) -> AsyncIterator[None]:
-        house = await anyio.to_thread.run_sync(House, settings, clock)
+        house = await anyio.to_thread.run_sync(House, settings, clock, app.metrics)
         first = None if announce is None else await house.write(house.issuer.first_token)
         if first is not None and announce is not None:
             announce(first.text)

@@ -12,6 +12,7 @@ import anyio.to_thread
 from dpledger.api.answering import Questions
 from dpledger.api.idempotency import InFlight
 from dpledger.api.logs import log_event, log_failure
+from dpledger.api.metrics import Metrics
 from dpledger.auth.gatekeeper import Caller, Gatekeeper, shown_token
 from dpledger.auth.issuer import Issuer
 from dpledger.auth.keys import load_keys
@@ -24,6 +25,7 @@ from dpledger.ledger.reading import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
+from dpledger.storage.fractions import fractions_left
 from dpledger.storage.repository import open_storage
 from dpledger.storage.tokens import TokenStore
 
@@ -40,9 +42,10 @@ _COMPUTERS = 2
 class House:
     """A database opened, migrated and looked after, with the ledger on top of it."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics) -> None:
         self.settings = settings
         self.clock = clock
+        self.metrics = metrics
         keys = load_keys(settings.keys_path())
         self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
         self.storage = open_storage(settings.database)
@@ -57,12 +60,15 @@ class House:
         # Writers wait for locks: with places of their own, they never keep readers from a thread.
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)
+        self._tell_more()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take requests on ``loop``."""
         self._loop = loop
         workers = _COMMITTERS[self.database]
-        self.committer = GroupCommitter(self.ledger.decide, self._deliver, workers=workers)
+        self.committer = GroupCommitter(
+            self.metrics.watched(self.ledger.decide), self._deliver, workers=workers
+        )
         self._expiry = loop.create_task(self._expire_now_and_then())
 
     async def close(self) -> None:
@@ -93,6 +99,28 @@ class House:
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run what needs the processor for long in a thread of its own kind."""
         return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._computers)
+
+    def _tell_more(self) -> None:
+        """Have the metrics tell what others know anyway, when they are asked for."""
+        questions, names = self.questions, self.settings.metrics_datasets
+        self.metrics.look_at_gauge(
+            "dpledger_questions_waiting",
+            "Questions in front of the worker process.",
+            (),
+            lambda: {(): questions.waiting},
+        )
+        self.metrics.look_at_counter(
+            "dpledger_questions",
+            "Questions by how they were answered.",
+            ("outcome",),
+            lambda: {(outcome,): count for outcome, count in dict(questions.outcomes).items()},
+        )
+        self.metrics.look_at_gauge(
+            "dpledger_remaining_fraction",
+            "The part of a dataset's budget that is neither spent nor reserved, rounded down.",
+            ("dataset",),
+            lambda: {(name,): left for name, left in fractions_left(self.storage.database, names).items()},
+        )
 
     def _deliver(self, decided: list[tuple[Ticket, Decided | Exception]]) -> None:
         self._loop.call_soon_threadsafe(_hand_out, decided)

@@ -35,4 +35,4 @@ IntentOf = Annotated[Intent, Depends(intent_of)]
 async def decided(house: House, intent: Intent, work: Callable[..., Answer], *arguments: Any) -> Response:
     """Have ``work`` decide an intent in a writer's thread, and tell what it said."""
     with house.in_flight.deciding(intent):
-        return told(await house.write(work, *arguments, intent)).response()
+        return told(await house.write(house.metrics.counted(work), *arguments, intent)).response()

@@ -3,10 +3,12 @@
 import itertools
 import re
 import secrets
+import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.api.logs import REQUEST_ID
+from dpledger.api.metrics import Metrics, template_of
 from dpledger.api.problems import problem_of
 
 __all__ = ["REQUEST_ID_HEADER", "RequestContext", "request_id"]
@@ -25,10 +27,11 @@ def request_id(given: bytes | None) -> bytes:
 
 
 class RequestContext:
-    """Gives each request its id and turns a failure that nobody foresaw into a problem."""
+    """Gives each request its id, takes its time, and turns a failure that nobody foresaw into a problem."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -37,6 +40,7 @@ class RequestContext:
             return
         own = request_id(dict(scope["headers"]).get(REQUEST_ID_HEADER))
         REQUEST_ID.set(own.decode())
+        arrived = time.perf_counter()
         started = False
 
         async def send_with_id(message: Message) -> None:
@@ -53,3 +57,5 @@ class RequestContext:
             if started:  # half an answer is out: only cutting the connection tells the caller
                 raise
             await response(scope, receive, send_with_id)
+        finally:
+            self._metrics.answered(scope["method"], template_of(scope), time.perf_counter() - arrived)

@@ -1,0 +1,158 @@
+"""Optimizers that ask the ledger before each noisy step: one function, one result, many methods."""
+
+# X is what everybody calls it.
+# ruff: noqa: N803
+
+import importlib
+from typing import Any
+
+from dpledger_client.errors import BudgetExhausted
+from dpledger_client.ledger import Account
+from dpledger_client.objectives.base import Objective, parameters
+from dpledger_client.optimizers.base import Method, NonPrivate
+from dpledger_client.optimizers.progress import Bar, Progress, chosen_progress
+from dpledger_client.optimizers.projections import (
+    Anywhere,
+    Cube,
+    L1Ball,
+    L2Ball,
+    Projection,
+    Simplex,
+)
+from dpledger_client.optimizers.results import Charge, Iterate, Record, Result
+from dpledger_client.optimizers.training import Batch, Callback, Look, Source, StopTraining, Training
+
+__all__ = [
+    "METHODS",
+    "Anywhere",
+    "Batch",
+    "Callback",
+    "Charge",
+    "Cube",
+    "Iterate",
+    "L1Ball",
+    "L2Ball",
+    "Look",
+    "Method",
+    "NonPrivate",
+    "Progress",
+    "Projection",
+    "Record",
+    "Result",
+    "Simplex",
+    "Source",
+    "StopTraining",
+    "Training",
+    "method_named",
+    "minimize",
+]
+
+METHODS = {
+    "noisy-gd": "noisy_gd.NoisyGradientDescent",
+}
+"""Where each method is, by its name."""
+
+
+def method_named(name: str) -> type[Method] | type[NonPrivate]:
+    """The class of a method."""
+    if name not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, found {name!r}")
+    module, _, attribute = METHODS[name].partition(".")
+    found: type[Method] | type[NonPrivate] = getattr(
+        importlib.import_module(f"{__name__}.{module}"), attribute
+    )
+    return found
+
+
+def minimize(
+    objective: Objective,
+    X: Any,
+    y: Any,
+    *,
+    account: Account | None,
+    method: str | Method | NonPrivate,
+    w0: Any = None,
+    records: int | None = None,
+    reserve: int | None = None,
+    callback: Callback | None = None,
+    progress: bool | Progress | None = None,
+    **options: Any,
+) -> Result:
+    """Minimise an objective over private data, asking the ledger before each look at them.
+
+    Parameters
+    ----------
+    objective
+        Such as ``Logistic(L2(0.01))``.
+    X, y
+        A row and a label for each record.
+    account
+        What asks: ``ledger.dataset("adult").run("job-1")``; None for a baseline without privacy.
+    method
+        A name of ``METHODS``, with its parameters as ``options``, or a method.
+    w0
+        Where to start; must not depend on the data.
+    records
+        The public number of records, if the dataset was opened without it.
+    reserve
+        Ask for so many equal steps at once. By default each step is asked for by itself.
+    callback
+        Called with an :class:`Iterate` after each iteration; True ends the training.
+    progress
+        A bar on the terminal: True, False, or None for a bar if somebody can see it.
+
+    Returns
+    -------
+    Result
+        Also when the budget ends: the last good iterate, with ``stop_reason`` ``budget-exhausted``.
+    """
+    chosen = _chosen(method, options)
+    if isinstance(chosen, NonPrivate):
+        return _fitted(chosen, objective, X, y, account, w0)
+    if account is None:
+        raise ValueError(f"account must be given: {chosen.name} looks at private data")
+    bar = chosen_progress(progress, chosen.name)
+    training = Training(
+        objective,
+        Source.of(X, y, account, records),
+        method=chosen.name,
+        steps=chosen.planned,
+        w0=w0,
+        reserve=reserve,
+        callback=callback,
+        progress=bar,
+    )
+    try:
+        return _trained(chosen, training)
+    finally:
+        if isinstance(bar, Bar):
+            bar.close()
+
+
+def _trained(method: Method, training: Training) -> Result:
+    try:
+        with training:
+            method.train(training)
+    except BudgetExhausted as refused:
+        return training.result("budget-exhausted", str(refused))
+    except StopTraining as stop:
+        return training.result(stop.reason, str(stop))
+    return training.result("finished")
+
+
+def _chosen(method: str | Method | NonPrivate, options: dict[str, Any]) -> Method | NonPrivate:
+    if isinstance(method, str):
+        return method_named(method)(**options)
+    if options:
+        raise TypeError(f"options go with a method's name, found a method and {', '.join(options)}")
+    return method
+
+
+def _fitted(
+    method: NonPrivate, objective: Objective, X: Any, y: Any, account: Account | None, w0: Any
+) -> Result:
+    if account is not None:
+        raise ValueError(f"account must be None: {method.name} has no privacy, and asks nobody")
+    start = objective.initial(X, y) if w0 is None else w0
+    w, iterations = method.fit(objective, X, y, parameters(start))
+    return Result(w, method.name, "finished", "Without any privacy.", iterations, (), {})

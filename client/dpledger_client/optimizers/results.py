@@ -1,0 +1,152 @@
+"""What an optimizer gives back: the parameters, and every charge on the way to them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpledger_client._arrays import Floats
+from dpledger_client.answers import Cost, Granted
+from dpledger_client.releases import Release
+from dpledger_client.samples import Sample
+
+__all__ = ["Charge", "Iterate", "Record", "Result", "total_cost"]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One step that the ledger charged.
+
+    Attributes
+    ----------
+    id, sequence
+        The authorization or reservation, and its place in the ledger.
+    dataset, partition
+        Where it was charged.
+    releases, sample
+        What was asked, as it was described to the ledger.
+    cost
+        What this step cost.
+    repetition
+        Its number among the steps of a reservation, or None if it was authorized by itself.
+    """
+
+    id: str
+    sequence: int
+    dataset: str
+    partition: str | None
+    releases: tuple[Release, ...]
+    sample: Sample
+    cost: Cost
+    repetition: int | None = None
+
+    @classmethod
+    def of(
+        cls, granted: Granted, releases: tuple[Release, ...], sample: Sample, repetition: int | None = None
+    ) -> "Charge":
+        """What was granted, as a charge."""
+        return cls(
+            granted.id,
+            granted.sequence,
+            granted.dataset,
+            granted.partition,
+            releases,
+            sample,
+            granted.cost,
+            repetition,
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One iteration: its charges, and what the method tells of it. Nothing here is secret."""
+
+    iteration: int
+    charges: tuple[Charge, ...]
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """What a callback is shown after each iteration."""
+
+    iteration: int
+    w: Floats
+    details: Mapping[str, Any]
+    remaining: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What :func:`~dpledger_client.optimizers.minimize` returns.
+
+    Attributes
+    ----------
+    w
+        The method's output: the last good iterate, or the average that the method asks for.
+    stop_reason
+        ``finished``, ``budget-exhausted``, ``callback``, ``diverged``, or a reason of the method's own.
+    message
+        The same for a person.
+    iterations
+        How many were completed.
+    history
+        One record an iteration. A charge whose iteration was not completed is in the last record.
+    remaining
+        What the ledger said is left after the last charge.
+    """
+
+    w: Floats
+    method: str
+    stop_reason: str
+    message: str
+    iterations: int
+    history: Sequence[Record] = field(repr=False)
+    remaining: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Every charge, in order."""
+        return tuple(charge for record in self.history for charge in record.charges)
+
+    @property
+    def spent(self) -> Cost:
+        """The sum of all charges, rounded up; the ledger's own totals are what counts."""
+        return total_cost([charge.cost for charge in self.charges])
+
+
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """The sum of costs on one grid of orders, each addition rounded up; a notion that one lacks is None."""
+    if not costs:
+        return Cost((), ())
+    curves = [np.array(cost.epsilons) for cost in costs]
+    total = curves[0]
+    for curve in curves[1:]:
+        total = np.nextafter(total + curve, np.inf)
+    return Cost(
+        costs[0].orders,
+        tuple(float(value) for value in total),
+        delta=_sum_up([cost.delta for cost in costs]) or 0.0,
+        rho=_sum_up([cost.rho for cost in costs]),
+        mu=_norm_up([cost.mu for cost in costs]),
+        pure_epsilon=_sum_up([cost.pure_epsilon for cost in costs]),
+    )
+
+
+def _sum_up(values: Sequence[float | None]) -> float | None:
+    """The exact sum, rounded up once; None if one is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    total = math.fsum(known)
+    return math.nextafter(total, math.inf) if len(known) > 1 and total > 0.0 else total
+
+
+def _norm_up(values: Sequence[float | None]) -> float | None:
+    """The root of the sum of squares, rounded up; None if one is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return known[0] if len(known) == 1 else math.hypot(*known) * (1.0 + 2.0**-50)

@@ -1,0 +1,293 @@
+"""Training: where an optimizer asks the ledger, looks at the data after its yes, and notes both.
+
+An optimizer never touches the data itself. It describes a step (:meth:`Training.look`), and hands each
+release a function of the batch, which runs after the ledger's yes::
+
+    look = training.look(Release(Gaussian(sensitivity, noise_std), purpose="gradient"), Poisson(0.01))
+    noisy = look.release(lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, clip))
+    training.record(w, step_size=0.1)
+"""
+
+# X is what everybody calls it.
+# ruff: noqa: N803
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpledger_client._arrays import Floats, Integers
+from dpledger_client._checks import check_count
+from dpledger_client.errors import BudgetExhausted
+from dpledger_client.ledger import Account
+from dpledger_client.objectives.base import Objective, parameters
+from dpledger_client.optimizers.progress import Progress, no_progress
+from dpledger_client.optimizers.results import Charge, Iterate, Record, Result
+from dpledger_client.permits import Authorization, Hold, Step
+from dpledger_client.releases import Release, Releases, as_releases
+from dpledger_client.samples import FreshSample, Full
+
+__all__ = ["Batch", "Callback", "Look", "Source", "StopTraining", "Training"]
+
+Callback: TypeAlias = Callable[[Iterate], bool | None]
+"""Called after each iteration; True ends the training."""
+
+MESSAGES = {
+    "finished": "All iterations were made.",
+    "budget-exhausted": "The ledger refused the next step; this is the last good iterate.",
+    "callback": "The callback asked to stop.",
+    "diverged": "An iterate was not finite; this is the last that was.",
+}
+
+
+class StopTraining(Exception):
+    """Ends the training with what it has; ``reason`` becomes the result's ``stop_reason``."""
+
+    def __init__(self, reason: str, message: str | None = None) -> None:
+        super().__init__(message or MESSAGES.get(reason, reason))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows that a look looks at. Secret: use it inside a release only."""
+
+    X: Any
+    y: Any
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Private data, and what is public about them.
+
+    Attributes
+    ----------
+    X, y
+        The records. Only a look's release may index them.
+    account
+        What asks before that.
+    records
+        The public number of records that noisy sums are divided by.
+    adjacency
+        The dataset's.
+    """
+
+    X: Any
+    y: Any
+    account: Account
+    records: int
+    adjacency: str
+
+    @classmethod
+    def of(cls, X: Any, y: Any, account: Account, records: int | None = None) -> "Source":
+        """The data as the ledger knows the dataset; under add-remove their number must be told."""
+        if len(X) != len(y):
+            raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
+        shown = account.dataset.show()
+        adjacency = str(shown["adjacency"])
+        if records is None and account.partition is None:
+            records = shown.get("records")
+        if records is None and adjacency == "replace-one":
+            records = len(X)  # neighbours have equally many, so that the number is public
+        if records is None:
+            raise ValueError(
+                "records must be given: under add-remove the number of rows is secret, and noisy sums "
+                "are divided by a public one. Open the dataset with records=…, or pass records=…"
+            )
+        return cls(X, y, account, check_count("records", int(records)), adjacency)
+
+    def batch(self, rows: Integers | None) -> Batch:
+        """The rows of a sample, or all."""
+        return Batch(self.X, self.y) if rows is None else Batch(self.X[rows], self.y[rows])
+
+
+class Look:
+    """One sample that the ledger said yes to look at, drawn when the first release needs it.
+
+    After a restart from a journal a step of which some outputs are known looks at a fresh sample for
+    the others. That costs no more: looks at independent samples cost at most as much as looks at one.
+    """
+
+    def __init__(self, source: Source, sample: FreshSample, step: Step) -> None:
+        self.step = step
+        self.sample = sample
+        self._source = source
+        self._batch: Batch | None = None
+
+    def release(self, compute: Callable[[Batch], Any], which: int | str = 0) -> Any:
+        """Release what ``compute`` makes of the batch, with the noise of one of the step's releases."""
+        return self.step.release(lambda: compute(self._drawn()), which)
+
+    def left(self, which: int | str = 0) -> int:
+        """How often a release may still be used."""
+        return self.step.left(which)
+
+    def _drawn(self) -> Batch:
+        if self._batch is None:
+            whole = isinstance(self.sample, Full)
+            self._batch = self._source.batch(None if whole else self.sample.draw(len(self._source.X)))
+        return self._batch
+
+
+class Training:
+    """One training: what a method asks, looks at and records.
+
+    Parameters
+    ----------
+    objective, source
+        What is minimised, over which data.
+    w0
+        Where to start; the objective's own start if None.
+    reserve
+        Ask for so many equal steps at once, instead of for each.
+    steps
+        How many iterations are planned, for the progress bar and for reservations.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        source: Source,
+        *,
+        method: str,
+        steps: int | None = None,
+        w0: Any = None,
+        reserve: int | None = None,
+        callback: Callback | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.objective = objective
+        self.source = source
+        self.method = method
+        self.steps = steps
+        start = objective.initial(source.X, source.y) if w0 is None else w0
+        self.w: Floats = parameters(start).copy()
+        self.iteration = 0
+        self.remaining: Mapping[str, Any] = {}
+        self._reserve = None if reserve is None else check_count("reserve", reserve)
+        self._callback = callback
+        self._progress = progress
+        self._history: list[Record] = []
+        self._charges: list[Charge] = []
+        self._output = self.w
+        self._holds = ExitStack()
+        self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
+
+    @property
+    def records(self) -> int:
+        """The public number of records."""
+        return self.source.records
+
+    @property
+    def adjacency(self) -> str:
+        """The dataset's adjacency."""
+        return self.source.adjacency
+
+    def look(self, releases: Releases, sample: FreshSample | None = None) -> Look:
+        """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused."""
+        listed, drawn = as_releases(releases), sample or Full()
+        step = self._reserved(listed, drawn) if self._reserve else self._authorized(listed, drawn)
+        self.remaining = step.granted.remaining
+        return Look(self.source, drawn, step)
+
+    def again(self, look: Look, releases: Releases) -> Look:
+        """Ask to look at a look's own sample once more, at the raw cost, without amplification."""
+        if not isinstance(look.step, Authorization):
+            raise ValueError("a repetition of a reservation cannot be looked at again")
+        seen, listed = look.step.same_sample, as_releases(releases)
+        step = self.source.account.authorize(listed, sample=seen)
+        self._charges.append(Charge.of(step.granted, listed, seen))
+        self.remaining = step.granted.remaining
+        repeated = Look(self.source, look.sample, step)
+        repeated._batch = look._batch
+        return repeated
+
+    def record(self, w: Floats, *, output: Floats | None = None, **details: Any) -> None:
+        """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
+        chosen = w if output is None else output
+        if not (np.isfinite(w).all() and np.isfinite(chosen).all()):
+            raise StopTraining("diverged")
+        self.w, self._output = w, chosen
+        self.iteration += 1
+        self._note(details)
+        self._progress(self.iteration, self.steps, self.remaining)
+        if self._callback is not None:
+            shown = Iterate(self.iteration, chosen.copy(), details, self.remaining)
+            if self._callback(shown):
+                raise StopTraining("callback")
+
+    def result(self, reason: str, message: str | None = None) -> Result:
+        """What there is, at the end."""
+        if self._charges:
+            self._note({"completed": False})
+        text = message or MESSAGES.get(reason, reason)
+        return Result(
+            self._output.copy(),
+            self.method,
+            reason,
+            text,
+            self.iteration,
+            tuple(self._history),
+            self.remaining,
+        )
+
+    def _note(self, details: Mapping[str, Any]) -> None:
+        self._history.append(Record(self.iteration, tuple(self._charges), details))
+        self._charges.clear()
+
+    def _authorized(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+        step = self.source.account.authorize(releases, sample=sample)
+        self._charges.append(Charge.of(step.granted, releases, sample))
+        return step
+
+    def _reserved(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+        hold = self._hold(releases, sample)
+        step = hold.take()
+        self._charges.append(Charge.of(hold.granted, releases, sample, hold.used - 1))
+        return step
+
+    def _hold(self, releases: tuple[Release, ...], sample: FreshSample) -> Hold:
+        """The reservation at hand if it has more of this very step, or a new one."""
+        if self._held is not None:
+            for_releases, for_sample, hold = self._held
+            if hold.left and (for_releases, for_sample) == (releases, sample):
+                return hold
+        self._settle()
+        times = min(self._reserve or 1, (self.steps or np.inf) - self.iteration)
+        while True:
+            hold = self._opened(releases, sample, max(1, int(times)))
+            if hold.left:  # a journal's reservation that was settled before gives nothing more
+                break
+            self._settle()
+        self._held = releases, sample, hold
+        return hold
+
+    def _opened(self, releases: tuple[Release, ...], sample: FreshSample, times: int) -> Hold:
+        """A reservation of so many steps, or of as many as the budget still covers."""
+        account = self.source.account
+        try:
+            return self._holds.enter_context(account.reserve(releases, times=times, sample=sample))
+        except BudgetExhausted as refused:
+            fits = int(refused.fits.get("times") or 0)
+            if not 1 <= fits < times:
+                raise
+            return self._holds.enter_context(account.reserve(releases, times=fits, sample=sample))
+
+    def _settle(self) -> None:
+        self._held = None
+        self._holds.close()
+
+    def __enter__(self) -> "Training":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, cause: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held = None
+        self._holds.__exit__(kind, cause, trace)

@@ -1,0 +1,256 @@
+"""A ledger in a database of this machine, without a service before it.
+
+Reading locks nothing. What makes or changes a dataset goes through the application itself, in this
+process: the same checks, the same transaction, and a token whose id stands in the entry. The schema is
+never changed on the way: only ``migrate`` and ``serve`` do that, and ``token create`` in an empty place.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import psycopg
+from alembic.util import CommandError
+from pydantic import ValidationError
+from sqlalchemy import Engine
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from dpledger.api.app import LedgerApp, create_app
+from dpledger.api.forecasting import charge_question, forecast, read_state
+from dpledger.api.pagination import number_after, page, text_after
+from dpledger.api.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
+from dpledger.api.query_bodies import ForecastBody
+from dpledger.api.questions import canonical
+from dpledger.api.routes.tokens import token_fields
+from dpledger.api.schemas import TokenBody
+from dpledger.auth.issuer import Issuer, TokenRequest
+from dpledger.auth.keys import BadKeyFile, load_keys
+from dpledger.cli.failures import ExitCode, Failed, failure_of
+from dpledger.cli.ledgers import EntryQuery, Fields, Page, Progress
+from dpledger.cli.local import replied
+from dpledger.cli.remote import Remote
+from dpledger.ledger.clock import SystemClock
+from dpledger.ledger.ports import EntryFilter
+from dpledger.ledger.reading import LedgerReader
+from dpledger.ledger.replay import BrokenLedger
+from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings
+from dpledger.storage import migrate
+from dpledger.storage.engines import make_engine, normalized_url
+from dpledger.storage.repository import SqlStorage, open_storage
+from dpledger.storage.tokens import TokenStore
+
+__all__ = ["Direct", "database_file", "make_schema", "one_line_failures", "schema_of"]
+
+_IN_PROCESS = "http://ledger"
+_NO_LIMIT_SECONDS = 3600.0
+
+
+@contextlib.contextmanager
+def one_line_failures() -> Iterator[None]:
+    """Tell in one line what a database, its key file or the ledger in it refuses."""
+    try:
+        yield
+    except (BadKeyFile, FileNotFoundError) as error:
+        raise Failed(ExitCode.FAILURE, str(error)) from None
+    except InvalidSettings as error:
+        raise Failed(ExitCode.USAGE, f"{error.option}: {error}") from None
+    except ArgumentError as error:
+        raise Failed(ExitCode.USAGE, f"--database: {error}") from None
+    except BrokenLedger as error:
+        raise Failed(ExitCode.BROKEN, str(error)) from None
+    except CommandError as error:
+        raise Failed(ExitCode.REFUSED, f"the schema cannot be brought up to date: {error}") from None
+    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise Failed(ExitCode.UNAVAILABLE, f"the database cannot be used: {cause}") from None
+    except (*DOMAIN_ERRORS, RefusedRequest, ValidationError) as error:
+        problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
+        raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
+
+
+def database_file(url: URL) -> Path | None:
+    """The file that an SQLite URL names; None for a server."""
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return None
+    return Path(url.database.removeprefix("file:").partition("?")[0])
+
+
+def refuse_missing(database: str) -> None:
+    """Refuse a file that is not there: SQLite would make an empty one."""
+    file = database_file(normalized_url(database))
+    if file is not None and not file.is_file():
+        raise Failed(
+            ExitCode.UNAVAILABLE, f"there is no database file {file}; --database names one, --url a service"
+        )
+
+
+def schema_of(engine: Engine) -> str | None:
+    """The schema's revision, read without changing anything; None where there is none."""
+    return migrate.revision(engine)
+
+
+def make_schema(database: str) -> None:
+    """Make a ledger where there is nothing yet; an older one is left as it is."""
+    engine = make_engine(database)
+    try:
+        if schema_of(engine) is None:
+            migrate.upgrade(engine)
+    finally:
+        engine.dispose()
+
+
+class Direct:
+    """Reads a database, keeps its tokens, and lets the application change datasets in it."""
+
+    def __init__(self, database: str | None, key_file: Path | None, token: str | None) -> None:
+        self._database = database or DEFAULT_DATABASE
+        self._key_file = key_file
+        self._token = token
+        self._storage: SqlStorage | None = None
+
+    def close(self) -> None:
+        """Close every connection."""
+        if self._storage is not None:
+            self._storage.close()
+
+    def datasets(self, search: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of datasets by name."""
+        with self._reading() as reader:
+            found = reader.datasets(text_after(cursor), limit + 1, search)
+            return page(found, limit, lambda item: item["name"])
+
+    def dataset(self, name: str) -> Fields:
+        """One dataset."""
+        with self._reading() as reader:
+            return reader.dataset(name)
+
+    def budget(self, name: str, delta: float | None) -> Fields:
+        """Limit, spent, reserved and remaining."""
+        with self._reading() as reader:
+            return reader.budget(name, delta)
+
+    def runs(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of runs with what each has spent."""
+        with self._reading() as reader:
+            return page(reader.runs(name, text_after(cursor), limit + 1), limit, lambda item: item["run"])
+
+    def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
+        """A page of entries."""
+        with self._reading() as reader:
+            chosen = EntryFilter(
+                number_after(cursor), limit + 1, query.kind, query.run, query.partition, query.newest_first
+            )
+            return page(reader.entries(name, chosen), limit, lambda item: item["sequence"])
+
+    def verification(self, name: str, progress: Progress) -> Fields:
+        """Whether the chain holds, told entry by entry."""
+        with self._reading() as reader:
+            return reader.verification(name, progress)
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """Every entry as a line of JSON."""
+        with self._reading() as reader:
+            for line in reader.export(name):
+                yield line.encode("ascii")
+
+    def forecast(self, name: str, body: Fields) -> Fields:
+        """How many more such steps fit, computed here."""
+        with one_line_failures():
+            asked = ForecastBody.model_validate(body)
+            state = read_state(self._opened(), name, asked.partition)
+            return forecast(state, replied(canonical(charge_question(asked, state[0]))))
+
+    def open_dataset(self, body: Fields, key: str) -> Fields:
+        """Open a dataset under an idempotency key, in the application's own transaction."""
+        return self._application().open_dataset(body, key)
+
+    def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
+        """Set another limit if the dataset is still at ``sequence``."""
+        return self._application().change_budget(name, body, sequence, key)
+
+    def tokens(self, limit: int, cursor: str | None) -> Page:
+        """A page of tokens without their secrets."""
+        with one_line_failures():
+            rows = TokenStore(self._opened().database).list(text_after(cursor), limit + 1)
+            return page([token_fields(row) for row in rows], limit, lambda item: item["id"])
+
+    def create_token(self, body: Fields, key: str) -> Fields:
+        """A token with its secret: whoever has the database and its key file may make the first."""
+        with one_line_failures():
+            settings, asked = self._settings(), TokenBody.model_validate(body)
+            make_schema(self._database)
+            store, keys = TokenStore(self._opened().database), load_keys(settings.keys_path())
+            token = Issuer(store, keys.token_key, SystemClock()).create(_request(asked))
+            return {**token_fields(store.get(token.id)), "token": token.text}
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token."""
+        with one_line_failures():
+            TokenStore(self._opened().database).revoke(token_id, SystemClock().now_us())
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[LedgerReader]:
+        with one_line_failures():
+            yield LedgerReader(self._opened())
+
+    def _opened(self) -> SqlStorage:
+        """The database, at the schema that this code reads."""
+        if self._storage is None:
+            refuse_missing(self._database)
+            self._storage = SqlStorage(make_engine(self._database))
+            found, wanted = schema_of(self._storage.database.reading), migrate.head_revision()
+            if found != wanted:
+                at = "has no ledger in it" if found is None else f"has its schema at {found}, not {wanted}"
+                raise Failed(ExitCode.REFUSED, f"the database {at}; dpledger migrate brings it there")
+        return self._storage
+
+    def _settings(self) -> Settings:
+        return Settings(self._database, self._key_file)
+
+    def _application(self) -> Remote:
+        """The service's own application in this process, for whoever shows a token."""
+        if self._token is None:
+            raise Failed(
+                ExitCode.UNAUTHORIZED,
+                "a change of a dataset needs --token or DPLEDGER_TOKEN, also directly in a database:"
+                " its id stands in the entry",
+            )
+        with one_line_failures():
+            self._opened()
+            app = create_app(self._settings())
+        return Remote(_IN_PROCESS, self._token, _NO_LIMIT_SECONDS, _InProcess(app))
+
+
+class _InProcess(httpx2.BaseTransport):
+    """Starts the application for one request and stops it when that is answered."""
+
+    def __init__(self, app: LedgerApp) -> None:
+        self._app = app
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The application's response."""
+        with one_line_failures():
+            return asyncio.run(self._respond(request.method, request.url, request.headers, request.read()))
+
+    async def _respond(
+        self, method: str, url: httpx2.URL, headers: httpx2.Headers, content: bytes
+    ) -> httpx2.Response:
+        async with self._app.router.lifespan_context(self._app):
+            inner = httpx2.Request(method, url, headers=headers, content=content)
+            response = await httpx2.ASGITransport(self._app).handle_async_request(inner)
+            body = await response.aread()
+            return httpx2.Response(response.status_code, headers=response.headers, content=body)
+
+
+def _request(body: TokenBody) -> TokenRequest:
+    seconds = body.expires_in_seconds
+    return TokenRequest(
+        frozenset(body.scopes),
+        None if body.datasets is None else frozenset(body.datasets),
+        body.description,
+        None if seconds is None else int(seconds * 1e6),
+    )

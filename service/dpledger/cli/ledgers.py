@@ -1,0 +1,118 @@
+"""A ledger as the commands see it, whether a service stands before it or not."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dpledger.cli.places import Place
+
+__all__ = ["PAGE_LIMIT", "EntryQuery", "Fields", "Ledger", "Page", "gathered", "opened"]
+
+PAGE_LIMIT = 1000
+Fields = dict[str, Any]
+Page = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class EntryQuery:
+    """Which entries are wanted."""
+
+    kind: str | None = None
+    run: str | None = None
+    partition: str | None = None
+    newest_first: bool = False
+
+
+class Ledger(Protocol):
+    """Every answer has the shape of the API's own; every refusal is :class:`Failed`."""
+
+    def datasets(self, search: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of datasets by name."""
+        ...
+
+    def dataset(self, name: str) -> Fields:
+        """One dataset."""
+        ...
+
+    def budget(self, name: str, delta: float | None) -> Fields:
+        """Limit, spent, reserved and remaining."""
+        ...
+
+    def runs(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of runs with what each has spent."""
+        ...
+
+    def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
+        """A page of entries."""
+        ...
+
+    def verification(self, name: str, progress: Progress) -> Fields:
+        """Whether the chain holds; ``progress`` is told entries done and to do, where that is known."""
+        ...
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """Every entry as a line of JSON, in pieces of whole lines or not."""
+        ...
+
+    def forecast(self, name: str, body: Fields) -> Fields:
+        """How many more such steps fit."""
+        ...
+
+    def open_dataset(self, body: Fields, key: str) -> Fields:
+        """Open a dataset under an idempotency key."""
+        ...
+
+    def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
+        """Set another limit if the dataset is still at ``sequence``."""
+        ...
+
+    def tokens(self, limit: int, cursor: str | None) -> Page:
+        """A page of tokens without their secrets."""
+        ...
+
+    def create_token(self, body: Fields, key: str) -> Fields:
+        """A token with its secret."""
+        ...
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[Ledger]:
+    """The ledger at a place."""
+    ledger = _at(place)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _at(place: Place) -> Ledger:
+    # Imported where they are needed: a question to a service does without SQLAlchemy and scipy, which
+    # take most of a second to load.
+    if place.url is not None:
+        from dpledger.cli.remote import Remote
+
+        return Remote(place.url, place.token, place.timeout_seconds)
+    from dpledger.cli.direct import Direct
+
+    return Direct(place.database, place.key_file, place.token)
+
+
+def gathered(fetch: Callable[[int, str | None], Page], limit: int, cursor: str | None) -> Page:
+    """Up to ``limit`` items in one page, and the cursor behind them."""
+    items: list[Fields] = []
+    while True:
+        page = fetch(min(PAGE_LIMIT, limit - len(items)), cursor)
+        items += page["items"]
+        cursor = page["next"]
+        if cursor is None or len(items) >= limit:
+            return {"items": items, "next": cursor}

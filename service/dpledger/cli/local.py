@@ -1,0 +1,47 @@
+"""Pure questions, answered in this process: neither a service nor a database is needed."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dpledger.accounting.errors import AccountingError
+from dpledger.accounting.orders import DEFAULT_ORDERS
+from dpledger.accounting.stepcost import cost_of
+from dpledger.accounting.validation import check_orders
+from dpledger.api.answers import CostAnswer
+from dpledger.api.problems import invalid_body, problem_of
+from dpledger.api.query_bodies import CalibrationBody, ConversionBody
+from dpledger.api.questions import canonical, reply
+from dpledger.api.schemas import CostRequest
+from dpledger.cli.failures import failure_of
+
+__all__ = ["answered", "replied"]
+
+_SHAPES: dict[str, type[BaseModel]] = {"calibrations": CalibrationBody, "conversions": ConversionBody}
+
+
+def answered(question: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What the service would answer at ``/v1/<question>``, by the same functions."""
+    try:
+        if question == "costs":
+            return _cost(CostRequest.model_validate(body))
+        asked = _SHAPES[question].model_validate(body)
+    except (ValidationError, AccountingError) as error:
+        problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
+        raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
+    return replied(canonical(asked))
+
+
+def replied(question: str) -> dict[str, Any]:
+    """The answer to a canonical question."""
+    status, text = reply(question)
+    found: dict[str, Any] = json.loads(text)
+    if status != 200:
+        raise failure_of(found["type"].removeprefix("/problems/"), status, found["detail"])
+    return found
+
+
+def _cost(asked: CostRequest) -> dict[str, Any]:
+    orders = DEFAULT_ORDERS if asked.orders is None else check_orders(asked.orders)
+    return CostAnswer.of(cost_of(asked.step(), orders)).model_dump()

@@ -1,0 +1,179 @@
+"""A ledger behind a service's HTTP interface."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from dpledger.cli.failures import ExitCode, Failed, failure_of
+from dpledger.cli.ledgers import EntryQuery, Fields, Page, Progress
+
+__all__ = ["Remote"]
+
+_CONNECT_SECONDS = 5.0
+_LONG_SECONDS = 3600.0
+"""How long verification and export may take between two bytes."""
+_UNKNOWN = "whether it was recorded is not known, and --idempotency-key {} asks again without doing it twice"
+
+
+class Remote:
+    """Asks a service."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        timeout_seconds: float,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise Failed(ExitCode.USAGE, f"--url must start with http:// or https://, found {url}")
+        self._url = url.rstrip("/")
+        self._token = token
+        self._seconds = timeout_seconds
+        try:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            self._client = httpx2.Client(base_url=self._url, headers=headers, transport=transport)
+        except (httpx2.InvalidURL, ValueError):
+            raise Failed(ExitCode.USAGE, f"--url or --token cannot be sent: {self._url}") from None
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def ask(self, question: str, body: Fields) -> Fields:
+        """The answer to a pure question."""
+        return self._json("POST", f"/v1/{question}", json=body)
+
+    def datasets(self, search: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of datasets by name."""
+        return self._json("GET", "/v1/datasets", params=_given(search=search, limit=limit, next=cursor))
+
+    def dataset(self, name: str) -> Fields:
+        """One dataset."""
+        return self._json("GET", _dataset(name))
+
+    def budget(self, name: str, delta: float | None) -> Fields:
+        """Limit, spent, reserved and remaining."""
+        return self._json("GET", f"{_dataset(name)}/budget", params=_given(delta=delta))
+
+    def runs(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of runs with what each has spent."""
+        return self._json("GET", f"{_dataset(name)}/runs", params=_given(limit=limit, next=cursor))
+
+    def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
+        """A page of entries."""
+        newest = "true" if query.newest_first else None
+        chosen = _given(kind=query.kind, run=query.run, partition=query.partition, newest_first=newest)
+        return self._json(
+            "GET", f"{_dataset(name)}/entries", params={**chosen, **_given(limit=limit, next=cursor)}
+        )
+
+    def verification(self, name: str, progress: Progress) -> Fields:
+        """Whether the chain holds; how far the service is, it does not say."""
+        return self._json("GET", f"{_dataset(name)}/verification", seconds=_LONG_SECONDS)
+
+    def export(self, name: str) -> Iterator[bytes]:
+        """Every entry as a line of JSON, in the pieces that arrive."""
+        path, waiting = f"{_dataset(name)}/export", httpx2.Timeout(_LONG_SECONDS, connect=_CONNECT_SECONDS)
+        with self._told(), self._client.stream("GET", path, timeout=waiting) as response:
+            if not response.is_success:
+                response.read()
+                raise self._failure(response)
+            yield from response.iter_bytes()
+
+    def forecast(self, name: str, body: Fields) -> Fields:
+        """How many more such steps fit."""
+        return self._json("POST", f"{_dataset(name)}/forecast", json=body)
+
+    def open_dataset(self, body: Fields, key: str) -> Fields:
+        """Open a dataset under an idempotency key."""
+        return self._keyed("/v1/datasets", body, key)
+
+    def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
+        """Set another limit if the dataset is still at ``sequence``."""
+        return self._keyed(f"{_dataset(name)}/budget-changes", body, key, {"If-Match": f'"{sequence}"'})
+
+    def tokens(self, limit: int, cursor: str | None) -> Page:
+        """A page of tokens without their secrets."""
+        return self._json("GET", "/v1/tokens", params=_given(limit=limit, next=cursor))
+
+    def create_token(self, body: Fields, key: str) -> Fields:
+        """A token with its secret."""
+        return self._keyed("/v1/tokens", body, key)
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token."""
+        self._answer("DELETE", f"/v1/tokens/{_segment('token', token_id)}")
+
+    def _keyed(self, path: str, body: Fields, key: str, headers: dict[str, str] | None = None) -> Fields:
+        try:
+            return self._json("POST", path, json=body, headers={"Idempotency-Key": key, **(headers or {})})
+        except Failed as failed:
+            if failed.code is not ExitCode.UNAVAILABLE:
+                raise
+            raise Failed(failed.code, f"{failed}; {_UNKNOWN.format(key)}") from None
+
+    def _json(self, method: str, path: str, **options: Any) -> Fields:
+        response = self._answer(method, path, **options)
+        try:
+            found: Fields = response.json()
+        except ValueError:
+            raise self._stranger(response) from None
+        return found
+
+    def _answer(
+        self, method: str, path: str, seconds: float | None = None, **options: Any
+    ) -> httpx2.Response:
+        waiting = httpx2.Timeout(seconds or self._seconds, connect=_CONNECT_SECONDS)
+        with self._told():
+            response = self._client.request(method, path, timeout=waiting, **options)
+        if not response.is_success:
+            raise self._failure(response)
+        return response
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what keeps a service from answering."""
+        try:
+            yield
+        except httpx2.TimeoutException:
+            raise Failed(ExitCode.UNAVAILABLE, f"{self._url} does not answer in time") from None
+        except httpx2.TransportError as error:
+            raise Failed(ExitCode.UNAVAILABLE, f"{self._url} cannot be reached: {error}") from None
+        except (httpx2.InvalidURL, UnicodeEncodeError):
+            raise Failed(ExitCode.USAGE, f"this cannot be sent to {self._url}: a name in it is odd") from None
+
+    def _failure(self, response: httpx2.Response) -> Failed:
+        try:
+            problem = response.json()
+            slug, detail = str(problem["type"]).removeprefix("/problems/"), str(problem["detail"])
+        except (ValueError, KeyError, TypeError):
+            return self._stranger(response)
+        if slug in ("unauthenticated", "token-ended"):
+            wrong = "no token was given; --token or DPLEDGER_TOKEN names one"
+            detail = wrong if self._token is None else "the token is wrong, revoked or expired"
+        return failure_of(slug, response.status_code, f"{self._url} says: {detail}")
+
+    def _stranger(self, response: httpx2.Response) -> Failed:
+        away = response.status_code in (502, 503, 504)
+        code = ExitCode.UNAVAILABLE if away else ExitCode.FAILURE
+        return Failed(code, f"{self._url} answers {response.status_code}, and not as a dpledger service does")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _dataset(name: str) -> str:
+    return f"/v1/datasets/{_segment('dataset', name)}"
+
+
+def _segment(kind: str, name: str) -> str:
+    """``name`` as one part of a path; dots alone would lead elsewhere."""
+    if not name.strip("."):
+        raise Failed(ExitCode.NOT_FOUND, f"there is no {kind} {json.dumps(name)}")
+    return quote(name, safe="", errors="replace")

@@ -1,0 +1,27 @@
+"""What is left of datasets' budgets, as it is stored with each of them: no ledger is read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Select, select
+
+from dpledger.storage.database import Database
+from dpledger.storage.lists import listed, rows_listed
+from dpledger.storage.tables import datasets
+
+__all__ = ["WHOLE", "fractions_left"]
+
+WHOLE = 10_000
+"""A whole budget, in the unit in which it is stored."""
+
+
+def _left(size: int) -> Select[Any]:
+    return select(datasets.c.name, datasets.c.left_basis_points).where(listed(datasets.c.name, size))
+
+
+def fractions_left(database: Database, names: Sequence[str]) -> dict[str, float]:
+    """The part of its budget that each dataset has left, rounded down; unknown names are left out."""
+    if not names:
+        return {}
+    with database.read() as session:
+        return {name: left / WHOLE for name, left in rows_listed(session, _left, names)}

@@ -1,0 +1,1 @@
+"""Optimizers against the real service, in this process."""
