@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Authorize, Reserve
-from dpledger.ledger.decide import Granted, Refused, Stamp, decide, decide_in_general
+from dpledger.ledger.decide import (
+    Granted,
+    Refused,
+    Stamp,
+    authorize_in_a_row,
+    decide,
+    decide_in_general,
+)
 from dpledger.ledger.replay import differences
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
 from tests.ledger.driver import Driver, holds_exactly
@@ -220,3 +227,34 @@ def test_an_authorization_looks_again_only_at_what_it_names() -> None:
 
     assert isinstance(outcome, Granted)
     assert outcome.entry.sample == 1
+
+
+@pytest.mark.parametrize("fields", BUDGETS)
+@settings(max_examples=30)
+@given(
+    before=st.lists(st.integers(0, 3), max_size=3),
+    noise=st.sampled_from(NOISES),
+    actors=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=40),
+)
+def test_steps_in_a_row_are_the_same_bits_as_one_after_another(
+    fields: dict[str, Any], before: list[int], noise: float, actors: list[str]
+) -> None:
+    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
+    for which in before:
+        driver.authorize(gaussian(driver.book.budget, NOISES[which]))
+    book, command = driver.book, Authorize(gaussian(driver.book.budget, noise), "job")
+
+    entries, fractions, after = authorize_in_a_row(book, command, 7, actors)
+
+    for number, actor in enumerate(actors):
+        outcome = decide(book, command, Stamp(7, actor))
+        if isinstance(outcome, Refused):
+            assert number == len(entries)
+            break
+        book = outcome.book
+        assert entries[number] == outcome.entry
+        assert fractions[number] == book.budget.fraction_left(book.whole.spent)
+    else:
+        assert len(entries) == len(actors)
+    assert (after.sequence, after.head) == (book.sequence, book.head)
+    assert after.whole.spent.tobytes() == book.whole.spent.tobytes()

@@ -1,6 +1,7 @@
 """Single authorizations, decided in groups: one transaction for all that arrived together."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -92,10 +93,20 @@ def _decide(
 ) -> list[Decided]:
     book = transaction.lock([name])[name]
     desk = _Counter(teller, transaction, book, group)
-    decided = [desk.serve(request, charge) for request, charge in zip(group, charges, strict=True)]
+    decided = [each for alike in _in_a_row(group, charges) for each in desk.serve_alike(*alike)]
     desk.sitting.write()
     transaction.keep_answers(book.dataset_id, desk.refusals)
     return decided
+
+
+def _in_a_row(
+    group: Sequence[Authorization], charges: Sequence[Charge | Failure]
+) -> Iterator[tuple[list[Authorization], Charge | Failure]]:
+    """Neighbours that ask for the same, together."""
+    pairs = zip(group, charges, strict=True)
+    for _, found in itertools.groupby(pairs, key=lambda pair: (id(pair[0].spend), id(pair[1]))):
+        alike = list(found)
+        yield [request for request, _ in alike], alike[0][1]
 
 
 class _Counter:
@@ -115,6 +126,26 @@ class _Counter:
         self.sitting = teller.sit(transaction, book)
         self.refusals: list[tuple[Intent, StoredAnswer]] = []
         self._served: dict[tuple[str, bytes], tuple[bytes, Yes | Answer]] = {}
+
+    def serve_alike(self, requests: Sequence[Authorization], charge: Charge | Failure) -> list[Decided]:
+        """Decide requests for the same spend one after another."""
+        spend, intents = requests[0].spend, [request.intent for request in requests]
+        plain = spend.partition is None and spend.seen_sample is None and isinstance(charge, Charge)
+        if not (plain and len(requests) > 1 and self._all_new(intents)):
+            return [self.serve(request, charge) for request in requests]
+        assert isinstance(charge, Charge)
+        outcomes = self.sitting.spend_each(Authorize(charge, spend.run), intents)
+        return [
+            self._told(spend, intent, charge, outcome)
+            for intent, outcome in zip(intents, outcomes, strict=True)
+        ]
+
+    def _all_new(self, intents: Sequence[Intent]) -> bool:
+        """Whether none of these was answered before, nor is there twice."""
+        if self._ended or self._entries or self._answers:
+            return False
+        marks = {(intent.actor, intent.key) for intent in intents}
+        return len(marks) == len(intents) and marks.isdisjoint(self._served)
 
     def serve(self, request: Authorization, charge: Charge | Failure) -> Decided:
         """Decide one request; an error concerns it alone."""
@@ -143,6 +174,9 @@ class _Counter:
         if not isinstance(charge, Charge):
             raise charge
         outcome = spend_in(self._transaction, self.sitting, spend, charge, intent.actor, intent)
+        return self._told(spend, intent, charge, outcome)
+
+    def _told(self, spend: Spend, intent: Intent, charge: Charge, outcome: Taken | Refused) -> Yes | Answer:
         decided: Yes | Answer
         if isinstance(outcome, Refused):
             decided = self._refused(spend, intent, charge, outcome)

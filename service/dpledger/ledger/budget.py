@@ -172,20 +172,31 @@ class Budget:
 
     def holds(self, amounts: Floats, limits: Floats) -> bool:
         """The rule against other limits of the same shape (a partition's, or what others left)."""
+        return bool(self.holds_each(amounts, limits))
+
+    def holds_each(self, amounts: Floats, limits: Floats) -> NDArray[np.bool_]:
+        """The same for every row of amounts."""
         within = amounts <= limits
-        if not within[-1]:
-            return False
-        return bool(within[:-1].any() if self.accounting is Accounting.RDP else within.all())
+        main = within[..., :-1]
+        held = main.any(axis=-1) if self.accounting is Accounting.RDP else main.all(axis=-1)
+        return np.logical_and(held, within[..., -1])
 
     def fraction_left(self, amounts: Floats) -> float:
         """The part of the budget that is left, in [0, 1], rounded down; additive δ apart."""
+        return _left_of(float(self._used(amounts)))
+
+    def fractions_left(self, rows: Floats) -> list[float]:
+        """The same for every row of amounts."""
+        return [_left_of(used) for used in self._used(rows).tolist()]
+
+    def _used(self, amounts: Floats) -> Floats:
+        """The part that is used, for each row of amounts."""
         usable, limits = self._usable
-        used = amounts.take(usable) / limits
+        shares = amounts.take(usable, axis=-1) / limits
         if self.accounting is Accounting.RDP:
-            most = float(used.min(initial=1.0))
-        else:
-            most = math.inf if self._passes_a_zero_limit(amounts) else float(used.max(initial=0.0))
-        return 1.0 if most == 0.0 else max(0.0, _lowered(1.0 - most))
+            least: Floats = shares.min(axis=-1, initial=1.0)
+            return least
+        return np.where(self._passes_a_zero_limit(amounts), np.inf, shares.max(axis=-1, initial=0.0))
 
     @cached_property
     def _usable(self) -> tuple[NDArray[np.intp], Floats]:
@@ -193,11 +204,9 @@ class Budget:
         chosen = np.flatnonzero(self.limits[:-1] > 0.0)
         return chosen, self.limits[chosen]
 
-    def _passes_a_zero_limit(self, amounts: Floats) -> bool:
-        if self._usable[0].size == self.size - 1:
-            return False
+    def _passes_a_zero_limit(self, amounts: Floats) -> NDArray[np.bool_]:
         limits = self.limits[:-1]
-        return bool((amounts[:-1] > limits)[limits <= 0.0].any())
+        return np.asarray(((amounts[..., :-1] > limits) & (limits <= 0.0)).any(axis=-1))
 
     def remaining(self, amounts: Floats) -> dict[str, Any]:
         """What is left in the budget's own terms: the fraction, and that fraction of the target."""
@@ -213,6 +222,11 @@ class Budget:
         if "delta" in self.target:
             left["delta"] = self.target["delta"]
         return left
+
+
+def _left_of(used: float) -> float:
+    """What is left where so much is used, rounded down."""
+    return 1.0 if used == 0.0 else max(0.0, _lowered(1.0 - used))
 
 
 def _scaled_down(value: float, share: float) -> float:

@@ -5,7 +5,7 @@ entries say.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,17 +24,19 @@ from dpledger.ledger.commands import (
     Settle,
 )
 from dpledger.ledger.entries import Entry, EntryKind
-from dpledger.ledger.state import Book, Crowd, Partition, Totals, raised
+from dpledger.ledger.state import Book, Crowd, Partition, Totals, raised, raised_each
 
 __all__ = [
     "Granted",
     "Refused",
     "Stamp",
     "apply",
+    "authorize_in_a_row",
     "crowd_of",
     "decide",
     "decide_in_general",
     "frees_room",
+    "is_plain",
     "would_fit",
 ]
 
@@ -75,9 +77,36 @@ def decide(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
     Only requests to spend can be refused: settlements, expiries and budget changes are records of
     what happened and are always taken.
     """
-    if isinstance(command, Authorize) and not (book.partitions or book.whole.open_reservations):
+    if isinstance(command, Authorize) and is_plain(book):
         return _authorize_plainly(book, command, stamp)
     return decide_in_general(book, command, stamp)
+
+
+def is_plain(book: Book) -> bool:
+    """Whether there are neither partitions nor open reservations."""
+    return not (book.partitions or book.whole.open_reservations)
+
+
+def authorize_in_a_row(
+    book: Book, command: Authorize, at_us: int, actors: Sequence[str]
+) -> tuple[list[Entry], list[float], Book]:
+    """One step of the whole asked for several times: the entries of those granted up to the first refused.
+
+    With them the fractions left after each, and the book after the last. The book must be plain. The
+    same bits as :func:`decide` gives for one after another, in half of its time.
+    """
+    sums = raised_each(book.whole.spent, command.charge.amounts, len(actors))
+    refused = np.flatnonzero(~book.budget.holds_each(sums, book.budget.limits))
+    granted = sums[: refused[0]] if refused.size else sums
+    if not len(granted):
+        return [], [], book
+    entries: list[Entry] = []
+    head = book.head
+    for sequence, actor in enumerate(actors[: len(granted)], book.sequence + 1):
+        entries.append(_authorized(sequence, head, command, Stamp(at_us, actor)))
+        head = entries[-1].hash
+    after = book.charged(granted[-1], entries[-1].sequence, head)
+    return entries, book.budget.fractions_left(granted), after
 
 
 def _authorize_plainly(book: Book, command: Authorize, stamp: Stamp) -> Granted | Refused:
@@ -88,7 +117,7 @@ def _authorize_plainly(book: Book, command: Authorize, stamp: Stamp) -> Granted 
     spent = raised(book.whole.spent, command.charge.amounts)
     if not book.budget.holds(spent, book.budget.limits):
         return _refusal(book, command)
-    entry = _authorized(book, command, stamp)
+    entry = _authorized(book.sequence + 1, book.head, command, stamp)
     return Granted(entry, book.charged(spent, entry.sequence, entry.hash))
 
 
@@ -152,7 +181,7 @@ def _fraction_that_fits(book: Book, room: Floats, amounts: Floats) -> float:
 
 def _entry(book: Book, command: Command, stamp: Stamp) -> Entry:
     if isinstance(command, Authorize):
-        return _authorized(book, command, stamp)
+        return _authorized(book.sequence + 1, book.head, command, stamp)
     return Entry(
         sequence=book.sequence + 1,
         kind=_KINDS[type(command)],
@@ -163,13 +192,13 @@ def _entry(book: Book, command: Command, stamp: Stamp) -> Entry:
     )
 
 
-def _authorized(book: Book, command: Authorize, stamp: Stamp) -> Entry:
+def _authorized(sequence: int, previous: bytes, command: Authorize, stamp: Stamp) -> Entry:
     return Entry(
-        book.sequence + 1,
+        sequence,
         EntryKind.AUTHORIZED,
         stamp.at_us,
         stamp.actor,
-        book.head,
+        previous,
         command.run,
         _number(command.partition),
         command.charge.fingerprint,

@@ -5,13 +5,13 @@ replayed answer carries the same receipt as the first.
 """
 
 import base64
+import binascii
 import hashlib
 import json
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
 
 __all__ = ["BadReceipt", "Signer", "verify_receipt"]
 
@@ -27,8 +27,8 @@ class Signer:
 
     def __init__(self, seed: bytes, retired: tuple[bytes, ...] = ()) -> None:
         """``seed`` is the 32-byte private key; ``retired`` are raw public keys still to be published."""
-        self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        public = _raw(self._key.public_key())
+        self._key = SigningKey(seed)
+        public = bytes(self._key.verify_key)
         self.key_id = key_id(public)
         self._public = (public, *retired)
         header = {"alg": "EdDSA", "kid": self.key_id, "typ": RECEIPT_TYPE}
@@ -37,7 +37,7 @@ class Signer:
     def sign(self, payload: str) -> str:
         """The compact JWS over ``payload``, a JSON object as text."""
         message = self._header + _encode(payload.encode())
-        return (message + b"." + _encode(self._key.sign(message))).decode()
+        return (message + b"." + _encode(self._key.sign(message).signature)).decode()
 
     def key_set(self) -> dict[str, Any]:
         """The public keys as a JSON Web Key Set (RFC 7517)."""
@@ -50,12 +50,12 @@ def verify_receipt(receipt: str, key_set: dict[str, Any]) -> dict[str, Any]:
         header_part, payload_part, signature_part = receipt.encode().split(b".")
         header = json.loads(_decode(header_part))
         keys = {key["kid"]: key["x"] for key in key_set["keys"]}
-        public = Ed25519PublicKey.from_public_bytes(_decode(keys[header["kid"]].encode()))
+        public = VerifyKey(_decode(keys[header["kid"]].encode()))
         if header.get("alg") != "EdDSA" or header.get("typ") != RECEIPT_TYPE:
             raise BadReceipt("the receipt's header is not that of a dpledger receipt")
-        public.verify(_decode(signature_part), header_part + b"." + payload_part)
+        public.verify(header_part + b"." + payload_part, _decode(signature_part))
         statement: dict[str, Any] = json.loads(_decode(payload_part))
-    except InvalidSignature:
+    except BadSignatureError:
         raise BadReceipt("the receipt's signature does not match") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BadReceipt(f"not a receipt of a known key: {error}") from None
@@ -78,12 +78,12 @@ def _jwk(public: bytes) -> dict[str, str]:
     }
 
 
-def _raw(key: Ed25519PublicKey) -> bytes:
-    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def _encode(raw: bytes) -> bytes:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=")
+    """Base64 in the alphabet for addresses, without padding."""
+    return binascii.b2a_base64(raw, newline=False).translate(_URL_SAFE, b"=")
 
 
 def _decode(text: bytes) -> bytes:

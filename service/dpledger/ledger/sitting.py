@@ -1,5 +1,6 @@
 """One dataset's ledger held open inside a transaction: decisions build on each other, then are written."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +15,15 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.decide import Granted, Refused, Stamp, crowd_of, decide
+from dpledger.ledger.decide import (
+    Granted,
+    Refused,
+    Stamp,
+    authorize_in_a_row,
+    crowd_of,
+    decide,
+    is_plain,
+)
 from dpledger.ledger.entries import Charge, Entry
 from dpledger.ledger.errors import ReservationClosed
 from dpledger.ledger.ports import Intent, NewEntry, Refusal, Transaction
@@ -90,6 +99,22 @@ class Sitting:
             return outcome
         self._charges[command.charge.fingerprint] = command.charge
         return self._take(outcome, intent)
+
+    def spend_each(self, command: Authorize, intents: Sequence[Intent]) -> list[Taken | Refused]:
+        """Decide a spend on the whole for each of several intents, one after another."""
+        taken: list[Taken | Refused] = []
+        if len(intents) > 1 and is_plain(self.book):
+            taken.extend(self._take_in_a_row(command, intents))
+        return taken + [self.spend(command, intent.actor, intent) for intent in intents[len(taken) :]]
+
+    def _take_in_a_row(self, command: Authorize, intents: Sequence[Intent]) -> list[Taken]:
+        actors = [intent.actor for intent in intents]
+        entries, fractions, self.book = authorize_in_a_row(self.book, command, self._now_us, actors)
+        if entries:
+            self._charges[command.charge.fingerprint] = command.charge
+        self._entries.extend(map(NewEntry, entries, intents, fractions))
+        budget = self.book.budget
+        return [Taken(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
 
     def record(self, command: Settle | Expire | ChangeBudget | OpenPartitions, actor: str) -> Taken:
         """Record what happened or was decided elsewhere; never refused."""

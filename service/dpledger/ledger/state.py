@@ -30,6 +30,22 @@ def raised(first: Floats, second: Floats) -> Floats:
     return total
 
 
+def raised_each(first: Floats, second: Floats, times: int) -> Floats:
+    """``raised(first, second)``, that and ``second`` again, and so on: a row for each of ``times`` sums.
+
+    The same bits as one after another. After the first sum no coordinate that ``second`` adds to is
+    zero, so that which ones are rounded need not be found out anew. No coordinate is negative.
+    """
+    rows: Floats = np.empty((times, first.size))
+    rows[0] = before = raised(first, second)
+    touched = second != 0.0
+    for row in rows[1:]:
+        np.add(before, second, out=row)
+        np.nextafter(row, np.inf, out=row, where=touched)
+        before = row
+    return rows
+
+
 @dataclass(frozen=True, eq=False)
 class Totals:
     """What is spent for good, and what is held by open reservations."""

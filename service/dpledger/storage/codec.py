@@ -4,6 +4,7 @@ Vectors are little-endian float64. A vector of nothing but positive zeros is sto
 most are (nothing reserved, a partition that was just opened).
 """
 
+import functools
 import hashlib
 from typing import Any
 
@@ -143,6 +144,7 @@ def charge_from_columns(
         raise Damaged(f"a charge cannot be read: {error}") from error
 
 
+@functools.lru_cache(maxsize=1024)  # each is looked for, and then kept
 def entry_key(dataset_id: int, intent: Intent) -> bytes:
     """Sixteen bytes for a key of one actor in one dataset; what an entry that answers it is found by."""
     scope = b"%d\0%s\0" % (dataset_id, intent.actor.encode())

@@ -61,16 +61,6 @@ def _charges_of(size: int) -> Select[Any]:
 
 
 @dataclass
-class _Group:
-    """Entries of one run with one charge; nearly always all that are appended together are one group."""
-
-    entries: int
-    times: int
-    first_at_us: int
-    last_at_us: int
-
-
-@dataclass
 class _Tally:
     """What a group of entries adds to one sum: how many they are, and which charges they spend how often."""
 
