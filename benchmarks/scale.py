@@ -64,8 +64,8 @@ def fill(storage: SqlStorage, actor: str, name: str, entries: int) -> None:
         numbers = range(first, min(first + GROUP, entries + 1))
         with storage.begin() as transaction:
             sitting = Sitting(transaction, transaction.lock([name])[name], clock.now_us())
-            for number in numbers:
-                sitting.spend(Authorize(charge, STEP["run"]), actor, intent(actor, name, number))
+            intents = [intent(actor, name, number) for number in numbers]
+            sitting.spend_each(Authorize(charge, STEP["run"]), intents)
             sitting.write()
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpledger.ledger.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
@@ -316,3 +317,24 @@ def test_what_another_process_numbered_is_found(storage: SqlStorage) -> None:
     assert [each.entry.run for each in stored] == ["run-0", "run-1", "run-2", "run-0"]
     assert all(each.entry.hash == each.hash for each in stored)
     assert [run.entries for run in storage.runs(book.dataset_id, "", 10)] == [2, 1, 1]
+
+
+def test_sums_that_another_process_added_to_are_read_again(storage: SqlStorage) -> None:
+    """A process remembers the sums that it wrote last; they hold only until somebody else's entry."""
+    book = open_ledger(storage)
+    replica = SqlStorage(storage.database.engine)
+    step, exact = charge(), {"one": 0, "two": 0}
+    turns = [(storage, "one", 2), (storage, "one", 1), (replica, "one", 3), (storage, "one", 1)]
+    turns += [(storage, "one", 2), (replica, "two", 2), (replica, "two", 1), (storage, "one", 1)]
+    for number, (each, run, times) in enumerate(turns):
+        if number == 2:
+            undo(each, lambda tx: write(tx, tx.lock(["adult"])["adult"], Authorize(step, "one")))
+        spend(each, "adult", times, run, step)
+        exact[run] += times
+
+    found = {run.name: run for run in storage.runs(book.dataset_id, "", 10)}
+
+    assert {name: run.entries for name, run in found.items()} == exact
+    for name, times in exact.items():
+        assert np.all(found[name].amounts >= times * step.amounts)
+        np.testing.assert_allclose(found[name].amounts, times * step.amounts, rtol=1e-14)

@@ -50,13 +50,13 @@ class AboveThreshold(Mechanism):
     def from_epsilon(
         cls, epsilon: float, *, sensitivity: float, max_queries: int | None = None
     ) -> "AboveThreshold":
-        """Laplace noise, ε/2 for the threshold and ε/4 for a query (Algorithm 5.1 of the thesis)."""
+        """Laplace noise, ε/2 for the threshold and ε/4 for a query (Chen 2020, dissertation, Algorithm 5.1)."""
         unit = check_positive("sensitivity", sensitivity) / check_positive("epsilon", epsilon)
         return cls("laplace", sensitivity, 2.0 * unit, 4.0 * unit, max_queries)
 
     @classmethod
     def from_rho(cls, rho: float, *, sensitivity: float, max_queries: int) -> "AboveThreshold":
-        """Gaussian noise of variances 3/(2ρ) and 3/ρ (Algorithm 5.1 of the thesis).
+        """Gaussian noise of variances 3/(2ρ) and 3/ρ (Chen 2020, dissertation, Algorithm 5.1).
 
         The service charges what such a search costs, which is more than ρ for long ones.
         """

@@ -1,7 +1,8 @@
 """The database as the ledger knows it."""
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,6 +24,10 @@ __all__ = ["SqlStorage", "open_storage"]
 _REMEMBERED = 65_536
 
 
+def _not_noted(_seconds: float) -> None:
+    """Nobody measures."""
+
+
 def open_storage(url: str) -> "SqlStorage":
     """Connect, bring the schema up to date, and serve."""
     engine = make_engine(url)
@@ -37,6 +42,8 @@ class SqlStorage:
     def __init__(self, engine: Engine) -> None:
         self.database = Database(engine)
         self._known = Cache(_REMEMBERED)
+        self.on_locked: Callable[[float], None] = _not_noted
+        """Told how many seconds each transaction waited for its datasets."""
         # A new connection may lead to another server, where numbers mean what they mean there.
         event.listen(engine, "connect", lambda *_: self._known.clear())
 
@@ -47,8 +54,9 @@ class SqlStorage:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[SqlTransaction]:
         notes = Notes(self._known)
+        began = time.perf_counter()
         with self.database.begin() as session:
-            yield SqlTransaction(session, notes)
+            yield SqlTransaction(session, notes, lambda: self.on_locked(time.perf_counter() - began))
         notes.publish()
 
     def is_transient(self, error: BaseException) -> bool:

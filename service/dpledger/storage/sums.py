@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Select, Table, and_, bindparam, select, update
@@ -75,6 +75,25 @@ class _Tally:
             self.repetitions[fingerprint] = self.repetitions.get(fingerprint, 0) + other.times
 
 
+class _Sum(NamedTuple):
+    """A stored sum."""
+
+    entries: int
+    amounts: Floats
+    last_at_us: int
+
+
+Sums = dict[tuple[str, int], _Sum]
+"""By table and number."""
+
+
+class _Written(NamedTuple):
+    """The sums that a group of entries wrote; they are what is stored until another entry follows."""
+
+    sequence: int
+    sums: Sums
+
+
 @dataclass
 class _Alike:
     """Entries of one run that spend one charge."""
@@ -113,8 +132,16 @@ def add_to_sums(
             purpose = charge_number(session, notes, book.dataset_id, fingerprint).purpose
             number = purpose_number(session, notes, book.dataset_id, purpose, alike.last_at_us)
             by_purpose[number].add(alike, fingerprint)
-    _add(session, notes, book, runs, by_run)
-    _add(session, notes, book, purposes, by_purpose)
+    known = _known_sums(notes, book.dataset_id, appended[0].sequence - 1)
+    written = _added(session, notes, book, runs, by_run, known)
+    written |= _added(session, notes, book, purposes, by_purpose, known)
+    notes.note(("sums", book.dataset_id), _Written(book.sequence, written))
+
+
+def _known_sums(notes: Notes, dataset_id: int, sequence: int) -> Sums:
+    """The sums that this process wrote last, if no entry of another process came after them."""
+    written: _Written | None = notes.get(("sums", dataset_id))
+    return written.sums if written is not None and written.sequence == sequence else {}
 
 
 def _alike(
@@ -131,29 +158,43 @@ def _alike(
     return found
 
 
-def _add(session: Session, notes: Notes, book: Book, table: Table, tallies: Mapping[int, _Tally]) -> None:
-    stored = functools.partial(_by_number, table)
-    changes = []
-    for number, count, raw, last_at_us in rows_listed(
-        session, stored, list(tallies), dataset_id=book.dataset_id
-    ):
-        tally = tallies[number]
-        amounts = vector_from_bytes(raw, book.budget.size)
+def _added(
+    session: Session, notes: Notes, book: Book, table: Table, tallies: Mapping[int, _Tally], known: Sums
+) -> Sums:
+    """Add to the sums of one table; the sums after that."""
+    stored = _read_sums(session, book, table, [each for each in tallies if (table.name, each) not in known])
+    after: Sums = {}
+    for number, tally in tallies.items():
+        place = (table.name, number)
+        count, amounts, last_at_us = known.get(place) or stored[place]
         for fingerprint, times in tally.repetitions.items():
             each = charge_number(session, notes, book.dataset_id, fingerprint).amounts
             amounts = add(amounts, scale(each, times, Direction.UP), Direction.UP)
-        changes.append(
-            {
-                "dataset_id": book.dataset_id,
-                "number": number,
-                "new_entries": count + tally.entries,
-                "new_amounts": vector_to_bytes(amounts),
-                "new_last_at_us": max(last_at_us, tally.last_at_us),
-                "new_magnitude": magnitude(book.budget, amounts),
-            }
+        after[place] = _Sum(count + tally.entries, amounts, max(last_at_us, tally.last_at_us))
+    if after:
+        session.change_each(
+            _save(table), [_new_values(book, number, each) for (_, number), each in after.items()]
         )
-    if changes:
-        session.change_each(_save(table), changes)
+    return after
+
+
+def _read_sums(session: Session, book: Book, table: Table, numbers: Sequence[int]) -> Sums:
+    rows = rows_listed(session, functools.partial(_by_number, table), numbers, dataset_id=book.dataset_id)
+    return {
+        (table.name, number): _Sum(count, vector_from_bytes(raw, book.budget.size), last_at_us)
+        for number, count, raw, last_at_us in rows
+    }
+
+
+def _new_values(book: Book, number: int, after: _Sum) -> dict[str, Any]:
+    return {
+        "dataset_id": book.dataset_id,
+        "number": number,
+        "new_entries": after.entries,
+        "new_amounts": vector_to_bytes(after.amounts),
+        "new_last_at_us": after.last_at_us,
+        "new_magnitude": magnitude(book.budget, after.amounts),
+    }
 
 
 def _reserved_charges(session: Session, dataset_id: int, appended: Sequence[Entry]) -> dict[int, bytes]:

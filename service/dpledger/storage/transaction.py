@@ -1,7 +1,7 @@
 """One database transaction, in the ledger's words."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Reservation
@@ -29,14 +29,16 @@ class BrokenChain(Exception):
 class SqlTransaction:
     """Implements :class:`dpledger.ledger.ports.Transaction`."""
 
-    def __init__(self, session: Session, notes: Notes) -> None:
+    def __init__(self, session: Session, notes: Notes, locked: Callable[[], None] = lambda: None) -> None:
         self._session = session
+        self._tell_locked = locked
         self._notes = notes
         self._locked: dict[int, Book] = {}
 
     def lock(self, names: Sequence[str]) -> dict[str, Book]:
         """Lock the datasets' rows in sorted order and read their books; raises NotFound."""
         found = books.lock_books(self._session, self._notes, names)
+        self._tell_locked()
         self._locked.update({book.dataset_id: book for book in found.values()})
         return found
 
