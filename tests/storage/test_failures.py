@@ -414,3 +414,21 @@ def test_what_a_new_server_numbered_is_not_taken_from_memory(
         charge(50.0).fingerprint,
         charge(40.0).fingerprint,
     ]
+
+
+def test_only_a_connection_that_rested_is_asked_whether_it_lives(
+    on_postgresql: SqlStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    answers = engines._answers
+    monkeypatch.setattr(
+        engines, "_answers", lambda connection: asked.append(connection) or answers(connection)
+    )
+    open_ledger(on_postgresql)
+    spend(on_postgresql, "adult", 1)
+    spend(on_postgresql, "adult", 1)
+    assert not asked
+
+    monkeypatch.setattr(engines, "_REST_SECONDS", 0.0)
+    assert spend(on_postgresql, "adult", 1).sequence == 4
+    assert len(asked) == 1

@@ -312,9 +312,9 @@ def test_entries_answer_their_keys(storage: SqlStorage) -> None:
 
     with storage.begin() as transaction:
         transaction.lock(["adult", "other"])
-        found = transaction.entry_answers(book.dataset_id, [*asked, changed, intent(3, actor="token-2")])
-        assert transaction.entry_answers(other.dataset_id, asked) == {}
-        assert transaction.entry_answers(book.dataset_id, []) == {}
+        found = transaction.known(book.dataset_id, [*asked, changed, intent(3, actor="token-2")], 0).entries
+        assert transaction.known(other.dataset_id, asked, 0).entries == {}
+        assert transaction.known(book.dataset_id, [], 0).entries == {}
 
     assert set(found) == {*[intent(n) for n in range(40)], changed}
     for number, entry in enumerate(entries):

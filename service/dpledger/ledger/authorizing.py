@@ -119,10 +119,8 @@ class _Counter:
         self._teller = teller
         self._transaction = transaction
         self._book = book
-        actors = sorted({intent.actor for intent in intents})
-        self._ended = transaction.revoked(actors, teller.clock.now_us())
-        self._entries = transaction.entry_answers(book.dataset_id, intents)
-        self._answers = transaction.answers(book.dataset_id, intents)
+        now_us = teller.clock.now_us()
+        self._ended, self._entries, self._answers = transaction.known(book.dataset_id, intents, now_us)
         self.sitting = teller.sit(transaction, book)
         self.refusals: list[tuple[Intent, StoredAnswer]] = []
         self._served: dict[tuple[str, bytes], tuple[bytes, Yes | Answer]] = {}

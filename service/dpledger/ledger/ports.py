@@ -141,6 +141,18 @@ class EntryFilter:
     newest_first: bool = False
 
 
+class Known(NamedTuple):
+    """What is known of a group's intents, each matched by actor and key: compare ``request``.
+
+    ``ended`` are the actors whose tokens are revoked, expired or unknown; ``entries`` and ``answers``
+    are what answered a key before.
+    """
+
+    ended: set[str]
+    entries: dict[Intent, StoredEntry]
+    answers: dict[Intent, StoredAnswer]
+
+
 class Transaction(Protocol):
     """One database transaction, seen from the ledger."""
 
@@ -152,8 +164,8 @@ class Transaction(Protocol):
         """Insert a dataset with an empty ledger and lock it; raises AlreadyExists."""
         ...
 
-    def entry_answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredEntry]:
-        """The entries that answered these keys (matched by actor and key; compare ``request``)."""
+    def known(self, dataset_id: int, intents: Sequence[Intent], now_us: int) -> "Known":
+        """What is known of intents: whose tokens ended, and what answered their keys before."""
         ...
 
     def answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:

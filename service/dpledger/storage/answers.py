@@ -8,11 +8,11 @@ from sqlalchemy import Select, select, text
 
 from dpledger.ledger.errors import KeyInFlight
 from dpledger.ledger.ports import Intent, StoredAnswer
-from dpledger.storage.lists import listed, of_dataset, rows_listed
-from dpledger.storage.session import Session
+from dpledger.storage.lists import listed, of_dataset, questions, rows_of_each
+from dpledger.storage.session import Question, Row, Session
 from dpledger.storage.tables import answers
 
-__all__ = ["answers_to", "keep_answers"]
+__all__ = ["answers_among", "answers_to", "keep_answers", "kept_answers"]
 
 # Both databases read this; Core has no word for it that the two dialects share.
 _KEEP = text(
@@ -30,8 +30,17 @@ def _with_keys(size: int) -> Select[Any]:
 
 def answers_to(session: Session, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:
     """The answers kept for these intents, matched by actor and key."""
-    keys = [intent.key for intent in intents]
-    rows = rows_listed(session, _with_keys, keys, dataset_id=dataset_id)
+    (rows,) = rows_of_each(session, [kept_answers(dataset_id, intents)])
+    return answers_among(intents, rows)
+
+
+def kept_answers(dataset_id: int, intents: Sequence[Intent]) -> list[Question]:
+    """What finds the answers kept for these intents."""
+    return questions(_with_keys, [intent.key for intent in intents], dataset_id=dataset_id)
+
+
+def answers_among(intents: Sequence[Intent], rows: Sequence[Row]) -> dict[Intent, StoredAnswer]:
+    """The answers found, by intent."""
     by_key = {(actor, key): StoredAnswer(*kept) for actor, key, *kept in rows}
     return {i: by_key[i.actor, i.key] for i in intents if (i.actor, i.key) in by_key}
 

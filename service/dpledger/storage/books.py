@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Integer, Select, and_, bindparam, func, or_, select, text, update
+from sqlalchemy import Executable, Integer, Select, and_, bindparam, func, or_, select, text, update
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.ledger.budget import Budget
@@ -15,12 +15,11 @@ from dpledger.ledger.state import Book
 from dpledger.storage.budgets import budget_from_document, budget_numbered, put_in_force
 from dpledger.storage.cache import Notes
 from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
-from dpledger.storage.failures import Busy
 from dpledger.storage.lists import listed, rows_listed
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import budgets, datasets
 
-__all__ = ["budget_of", "dataset_named", "datasets_page", "lock_books", "move_book", "open_book"]
+__all__ = ["budget_of", "dataset_named", "datasets_page", "lock_books", "moved_book", "open_book"]
 
 _BOOK = (
     datasets.c.id,
@@ -129,12 +128,12 @@ def open_book(session: Session, notes: Notes, dataset: NewDataset) -> Book:
     return lock_books(session, notes, [dataset.name])[dataset.name]
 
 
-def move_book(
-    session: Session, before: Book, after: Book, budget: int | None, changed_at_us: int, left: float
-) -> None:
-    """Store the book after its entries; ``budget`` is the number of a new one, ``left`` what is left.
+def moved_book(
+    before: Book, after: Book, budget: int | None, changed_at_us: int, left: float
+) -> tuple[Executable, dict[str, Any]]:
+    """What stores the book after its entries; ``budget`` is the number of a new one, ``left`` what is left.
 
-    It must stand where it was locked: if not, somebody wrote without the lock, and nothing is kept.
+    It changes one row, or none where the book does not stand where it was locked.
     """
     spent, reserved, open_reservations = columns_of_totals(after.whole)
     values: dict[str, Any] = {
@@ -154,8 +153,7 @@ def move_book(
     # What is stored for an empty crowd depends on the budget.
     if budget is not None or after.crowd is not before.crowd:
         values["new_crowd"] = crowd_to_bytes(after.crowd, after.budget)
-    if session.change(_move("new_budget" in values, "new_crowd" in values), values) != 1:
-        raise Busy(f"dataset {after.name} has moved on from entry {before.sequence}")
+    return _move("new_budget" in values, "new_crowd" in values), values
 
 
 def dataset_named(session: Session, name: str) -> DatasetRow:

@@ -8,13 +8,15 @@ PostgreSQL: READ COMMITTED, in which ``SELECT … FOR UPDATE`` waits and then re
 transaction left. Several hosts may be named; the one that takes writes is used.
 """
 
+import math
 import re
+import select
 import time
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 
 __all__ = ["BUSY_SECONDS", "make_engine", "normalized_url", "reading_engine"]
 
@@ -28,6 +30,7 @@ _POOL: dict[str, Any] = {
     # The connection used last has its statements prepared and its pages read.
     "pool_use_lifo": True,
 }
+_REST_SECONDS = 1.0
 _HOST_LIST = re.compile(r"^(?P<scheme>postgres\w*(?:\+\w+)?)://(?P<user>[^@/]*@)?(?P<hosts>[^/?]*,[^/?]*)")
 
 
@@ -143,10 +146,51 @@ def _postgresql_engine(url: URL, *, reading: bool = False) -> Engine:
     missing = {name: value for name, value in _POSTGRESQL_DEFAULTS.items() if name not in url.query}
     configured = url.update_query_dict({**missing, "options": _server_options(url)})
     level = "REPEATABLE READ" if reading else "READ COMMITTED"
-    engine = create_engine(configured, isolation_level=level, pool_pre_ping=True, **_POOL)
+    engine = create_engine(configured, isolation_level=level, **_POOL)
+    _ask_after_rest(engine)
     if reading:
         event.listen(engine, "connect", _only_read)
     return engine
+
+
+def _ask_after_rest(engine: Engine) -> None:
+    """Ask the server whether it is still there before a connection that rested is used again.
+
+    One that was in use a moment ago is asked only if its socket has something to say, which between
+    two transactions is that the server is gone: else every transaction would cost a round trip more.
+    """
+
+    def returned(_connection: Any, record: Any) -> None:
+        record.info["returned_at"] = time.monotonic()
+
+    def taken(connection: Any, record: Any, _fairy: object) -> None:
+        rested = time.monotonic() - record.info.get("returned_at", math.inf) > _REST_SECONDS
+        if (rested or _has_something_to_say(connection)) and not _answers(connection):
+            raise DisconnectionError
+
+    event.listen(engine, "checkin", returned)
+    event.listen(engine, "checkout", taken)
+
+
+def _has_something_to_say(connection: Any) -> bool:
+    if not hasattr(select, "poll"):  # Windows: then it is asked each time
+        return True
+    try:
+        socket = connection.fileno()
+    except connection.Error:
+        return True
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _answers(connection: Any) -> bool:
+    try:
+        connection.execute("")
+        connection.rollback()
+    except connection.Error:
+        return False
+    return True
 
 
 def _only_read(connection: Any, _record: object) -> None:

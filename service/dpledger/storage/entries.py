@@ -16,9 +16,9 @@ from dpledger.ledger.state import Book
 from dpledger.storage.cache import Notes
 from dpledger.storage.charges import NumberedCharge, charge_number, charges_numbered
 from dpledger.storage.codec import KIND_CODES, KINDS, entry_key
-from dpledger.storage.lists import listed, of_dataset, rows_listed
+from dpledger.storage.lists import listed, of_dataset, questions, rows_listed
 from dpledger.storage.numbers import actor_number, run_number
-from dpledger.storage.session import Row, Session
+from dpledger.storage.session import Question, Row, Session
 from dpledger.storage.tables import RARE_KIND, actors, charges, entries, partitions, runs
 
 __all__ = [
@@ -162,16 +162,20 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
     )
 
 
+def sequences_answering(dataset_id: int, intents: Sequence[Intent]) -> list[Question]:
+    """What finds the sequence numbers of the entries that answered these intents' keys."""
+    return questions(_sequences_with_keys, [entry_key(dataset_id, intent) for intent in intents])
+
+
 def entries_answering(
-    session: Session, dataset_id: int, intents: Sequence[Intent]
+    session: Session, dataset_id: int, intents: Sequence[Intent], sequences: Sequence[Row]
 ) -> dict[Intent, StoredEntry]:
-    """The entries that answered these intents' keys, matched by actor and key."""
-    keys = {intent: entry_key(dataset_id, intent) for intent in intents}
-    found = rows_listed(session, _sequences_with_keys, list(keys.values()))
-    if not found:
+    """The entries found by :func:`sequences_answering`, matched by actor and key."""
+    if not sequences:
         return {}
-    rows = rows_listed(session, _with_sequences, [row[0] for row in found], dataset_id=dataset_id)
+    rows = rows_listed(session, _with_sequences, [row[0] for row in sequences], dataset_id=dataset_id)
     stored = dict(zip([row[_KEY] for row in rows], _decoded(session, dataset_id, rows), strict=True))
+    keys = {intent: entry_key(dataset_id, intent) for intent in intents}
     return {intent: stored[key] for intent, key in keys.items() if key in stored}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Select, bindparam
 from sqlalchemy.sql.elements import ColumnElement
 
-from dpledger.storage.session import LISTED, Row, Session
+from dpledger.storage.session import LISTED, Question, Row, Session
 
-__all__ = ["listed", "of_dataset", "rows_listed"]
+__all__ = ["listed", "of_dataset", "questions", "rows_listed", "rows_of_each"]
 
 _MOST = 256
 
@@ -31,12 +31,23 @@ def rows_listed(
     session: Session, query: Callable[[int], Select[Any]], values: Sequence[Any], **others: Any
 ) -> list[Row]:
     """The rows that ``query``, made for a size, finds for all values."""
-    found: list[Row] = []
+    (found,) = rows_of_each(session, [questions(query, values, **others)])
+    return found
+
+
+def questions(query: Callable[[int], Select[Any]], values: Sequence[Any], **others: Any) -> list[Question]:
+    """What to ask so that ``query``, made for a size, is asked for all values."""
+    asked = []
     for piece in _pieces(values):
         size = 1 << (len(piece) - 1).bit_length()
-        filled = [*piece, *[piece[-1]] * (size - len(piece))]
-        found += session.rows(query(size), others, filled)
-    return found
+        asked.append(Question(query(size), others, [*piece, *[piece[-1]] * (size - len(piece))]))
+    return asked
+
+
+def rows_of_each(session: Session, lists: Sequence[Sequence[Question]]) -> list[list[Row]]:
+    """All rows for each list of questions; everything is asked at once."""
+    found = iter(session.rows_of([question for asked in lists for question in asked]))
+    return [[row for _ in asked for row in next(found)] for asked in lists]
 
 
 def _pieces(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Executable, Table, insert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -20,7 +20,15 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.elements import ClauseElement
 
-__all__ = ["LISTED", "LostTransaction", "PostgresqlSession", "Row", "Session", "SqliteSession"]
+__all__ = [
+    "LISTED",
+    "LostTransaction",
+    "PostgresqlSession",
+    "Question",
+    "Row",
+    "Session",
+    "SqliteSession",
+]
 
 Row = tuple[Any, ...]
 Values = Mapping[str, Any]
@@ -28,6 +36,14 @@ LISTED = "each_"
 """How the names of the values of a list begin; they stand together in a text."""
 _COPY_FROM_ROWS = 4
 """Fewer rows are inserted by statements; COPY pays off from here."""
+
+
+class Question(NamedTuple):
+    """A query with its values; ``each`` are those of its list, if it has one."""
+
+    statement: Executable
+    values: Values
+    each: Sequence[Any] = ()
 
 
 class LostTransaction(Exception):
@@ -104,6 +120,10 @@ class Session:
         found: list[Row] = self._say(self._raw.execute, text.sql, text.positions(values, each)).fetchall()
         return found
 
+    def rows_of(self, asked: Sequence[Question]) -> list[list[Row]]:
+        """What each of several queries finds; none of them needs another's answer."""
+        return [self.rows(*question) for question in asked]
+
     def row(self, statement: Executable, values: Values) -> Row | None:
         """The first row that a query finds."""
         found = self.rows(statement, values)
@@ -114,6 +134,10 @@ class Session:
         text = self.texts.of(statement)
         changed: int = self._say(self._raw.execute, text.sql, text.positions(values)).rowcount
         return changed
+
+    def change_all(self, changes: Sequence[tuple[Executable, Values]]) -> list[int]:
+        """Run several statements; says how many rows each of them changed."""
+        return [self.change(statement, values) for statement, values in changes]
 
     def change_each(self, statement: Executable, rows: Sequence[Values]) -> int:
         """Run it once for each row; says how many rows were changed in all."""
@@ -189,6 +213,28 @@ class PostgresqlSession(Session):
     """A transaction of PostgreSQL; the driver says BEGIN with the first statement."""
 
     texts = _POSTGRESQL
+
+    def rows_of(self, asked: Sequence[Question]) -> list[list[Row]]:
+        # Also a single query: in a pipeline the BEGIN before the first one does not travel alone.
+        found: list[list[Row]] = self._say(self._fetched, asked) if asked else []
+        return found
+
+    def change_all(self, changes: Sequence[tuple[Executable, Values]]) -> list[int]:
+        counts: list[int] = self._say(self._counted, changes)
+        return counts
+
+    def _fetched(self, asked: Sequence[Question]) -> list[list[Row]]:
+        texts = [self.texts.of(question.statement) for question in asked]
+        rows = [text.positions(values, each) for text, (_, values, each) in zip(texts, asked, strict=True)]
+        with self._raw.pipeline():
+            cursors = [self._raw.execute(text.sql, row) for text, row in zip(texts, rows, strict=True)]
+        return [cursor.fetchall() for cursor in cursors]
+
+    def _counted(self, changes: Sequence[tuple[Executable, Values]]) -> list[int]:
+        texts = [(self.texts.of(statement), values) for statement, values in changes]
+        with self._raw.pipeline():
+            cursors = [self._raw.execute(text.sql, text.positions(values)) for text, values in texts]
+        return [cursor.rowcount for cursor in cursors]
 
     def _insert_many(self, table: Table, text: Text, rows: Sequence[Row]) -> None:
         if len(rows) < _COPY_FROM_ROWS:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Select, Table, and_, bindparam, select, update
+from sqlalchemy import Executable, Select, Table, and_, bindparam, select, update
 
 from dpledger.accounting.rounding import Direction, add, scale
 from dpledger.accounting.validation import Floats
@@ -28,7 +28,7 @@ from dpledger.storage.numbers import purpose_number
 from dpledger.storage.session import Session
 from dpledger.storage.tables import charges, entries, purposes, runs
 
-__all__ = ["add_to_sums", "magnitude"]
+__all__ = ["added_to_sums", "magnitude"]
 
 _STEPS_A_DOUBLING = 16
 _SMALLEST, _LARGEST = -1075, 1024
@@ -117,10 +117,13 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     return min(2**15 - 1, 1 + round(_STEPS_A_DOUBLING * (exponent - _SMALLEST)))
 
 
-def add_to_sums(
+Change = tuple[Executable, dict[str, Any]]
+
+
+def added_to_sums(
     session: Session, notes: Notes, book: Book, appended: Sequence[Entry], refer: References
-) -> None:
-    """Add what entries, which are written already, have spent: authorized or used, never reserved."""
+) -> list[Change]:
+    """What adds the spends of entries, which are written already: authorized or used, never reserved."""
     by_run: defaultdict[int, _Tally] = defaultdict(_Tally)
     by_purpose: defaultdict[int, _Tally] = defaultdict(_Tally)
     reserved = _reserved_charges(session, book.dataset_id, appended)
@@ -133,9 +136,10 @@ def add_to_sums(
             number = purpose_number(session, notes, book.dataset_id, purpose, alike.last_at_us)
             by_purpose[number].add(alike, fingerprint)
     known = _known_sums(notes, book.dataset_id, appended[0].sequence - 1)
-    written = _added(session, notes, book, runs, by_run, known)
-    written |= _added(session, notes, book, purposes, by_purpose, known)
-    notes.note(("sums", book.dataset_id), _Written(book.sequence, written))
+    in_runs = _added(session, notes, book, runs, by_run, known)
+    in_purposes = _added(session, notes, book, purposes, by_purpose, known)
+    notes.note(("sums", book.dataset_id), _Written(book.sequence, in_runs | in_purposes))
+    return [*_changes(book, runs, in_runs), *_changes(book, purposes, in_purposes)]
 
 
 def _known_sums(notes: Notes, dataset_id: int, sequence: int) -> Sums:
@@ -161,7 +165,7 @@ def _alike(
 def _added(
     session: Session, notes: Notes, book: Book, table: Table, tallies: Mapping[int, _Tally], known: Sums
 ) -> Sums:
-    """Add to the sums of one table; the sums after that."""
+    """The sums of one table after adding to them."""
     stored = _read_sums(session, book, table, [each for each in tallies if (table.name, each) not in known])
     after: Sums = {}
     for number, tally in tallies.items():
@@ -171,10 +175,6 @@ def _added(
             each = charge_number(session, notes, book.dataset_id, fingerprint).amounts
             amounts = add(amounts, scale(each, times, Direction.UP), Direction.UP)
         after[place] = _Sum(count + tally.entries, amounts, max(last_at_us, tally.last_at_us))
-    if after:
-        session.change_each(
-            _save(table), [_new_values(book, number, each) for (_, number), each in after.items()]
-        )
     return after
 
 
@@ -184,6 +184,10 @@ def _read_sums(session: Session, book: Book, table: Table, numbers: Sequence[int
         (table.name, number): _Sum(count, vector_from_bytes(raw, book.budget.size), last_at_us)
         for number, count, raw, last_at_us in rows
     }
+
+
+def _changes(book: Book, table: Table, after: Sums) -> list[Change]:
+    return [(_save(table), _new_values(book, number, each)) for (_, number), each in after.items()]
 
 
 def _new_values(book: Book, number: int, after: _Sum) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, or_, sele
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.retrying import run_in_transaction
 from dpledger.storage.database import Database
-from dpledger.storage.lists import listed, rows_listed
+from dpledger.storage.lists import listed, questions, rows_of_each
 from dpledger.storage.meta import lock_instance
-from dpledger.storage.session import Row, Session
+from dpledger.storage.session import Question, Row, Session
 from dpledger.storage.tables import tokens
 
-__all__ = ["TokenRow", "TokenStore", "ended_tokens"]
+__all__ = ["TokenRow", "TokenStore", "ended_tokens", "valid_tokens"]
 
 _COLUMNS = tuple(tokens.c)
 _BY_ID = select(*_COLUMNS).where(tokens.c.id == bindparam("id"))
@@ -49,8 +49,13 @@ def _valid(size: int) -> Select[Any]:
 
 def ended_tokens(session: Session, ids: Sequence[str], now_us: int) -> set[str]:
     """Those of the tokens that are revoked, expired or unknown."""
-    valid = rows_listed(session, _valid, ids, now_us=now_us)
+    (valid,) = rows_of_each(session, [valid_tokens(ids, now_us)])
     return set(ids) - {found for (found,) in valid}
+
+
+def valid_tokens(ids: Sequence[str], now_us: int) -> list[Question]:
+    """What finds those of the tokens that are neither revoked nor expired nor unknown."""
+    return questions(_valid, ids, now_us=now_us)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, Entry, EntryKind
-from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Refusal, StoredAnswer, StoredEntry
+from dpledger.ledger.ports import Intent, Known, NewDataset, NewEntry, Refusal, StoredAnswer, StoredEntry
 from dpledger.ledger.state import Book, Partition
 from dpledger.storage import answers as answer_rows
 from dpledger.storage import books, budgets, charges, levels, refusals, reservations, sums, tokens
 from dpledger.storage import entries as entry_rows
 from dpledger.storage import partitions as partition_rows
 from dpledger.storage.cache import Notes
+from dpledger.storage.failures import Busy
+from dpledger.storage.lists import rows_of_each
 from dpledger.storage.session import Session
 
 __all__ = ["BrokenChain", "NotLocked", "SqlTransaction"]
@@ -48,9 +50,22 @@ class SqlTransaction:
         self._locked[book.dataset_id] = book
         return book
 
-    def entry_answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredEntry]:
-        """The entries that answered these keys (matched by actor and key; compare ``request``)."""
-        return entry_rows.entries_answering(self._session, dataset_id, intents)
+    def known(self, dataset_id: int, intents: Sequence[Intent], now_us: int) -> Known:
+        """What is known of intents: whose tokens ended, and what answered their keys before."""
+        actors = sorted({intent.actor for intent in intents})
+        valid, sequences, kept = rows_of_each(
+            self._session,
+            [
+                tokens.valid_tokens(actors, now_us),
+                entry_rows.sequences_answering(dataset_id, intents),
+                answer_rows.kept_answers(dataset_id, intents),
+            ],
+        )
+        return Known(
+            set(actors) - {actor for (actor,) in valid},
+            entry_rows.entries_answering(self._session, dataset_id, intents, sequences),
+            answer_rows.answers_among(intents, kept),
+        )
 
     def answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:
         """The stored answers for these keys; ``dataset_id`` 0 is for what belongs to no single one."""
@@ -82,11 +97,13 @@ class SqlTransaction:
         refer = entry_rows.referred(self._session, self._notes, dataset_id, appended)
         entry_rows.insert_entries(self._session, dataset_id, entries, refer)
         reservations.record_reservations(self._session, after, appended)
-        sums.add_to_sums(self._session, self._notes, after, appended, refer)
         budget = self._changed_budget(before, after, appended)
         at_us = max(entry.at_us for entry in appended)
         left = levels.fraction_left(after)
-        books.move_book(self._session, before, after, budget, at_us, left)
+        added = sums.added_to_sums(self._session, self._notes, after, appended, refer)
+        *_, moved = self._session.change_all([*added, books.moved_book(before, after, budget, at_us, left)])
+        if moved != 1:  # somebody wrote without the lock
+            raise Busy(f"dataset {after.name} has moved on from entry {before.sequence}")
         levels.record_level(self._session, before, after, at_us, left)
 
     def _changed_budget(self, before: Book, after: Book, appended: Iterable[Entry]) -> int | None:
