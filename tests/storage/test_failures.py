@@ -421,9 +421,12 @@ def test_only_a_connection_that_rested_is_asked_whether_it_lives(
 ) -> None:
     asked: list[object] = []
     answers = engines._answers
-    monkeypatch.setattr(
-        engines, "_answers", lambda connection: asked.append(connection) or answers(connection)
-    )
+
+    def noted(connection: Any) -> bool:
+        asked.append(connection)
+        return answers(connection)
+
+    monkeypatch.setattr(engines, "_answers", noted)
     open_ledger(on_postgresql)
     spend(on_postgresql, "adult", 1)
     spend(on_postgresql, "adult", 1)
