@@ -6,16 +6,18 @@ RUN python -m venv /opt/dpledger
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY migrations migrations
-RUN /opt/dpledger/bin/pip install --no-cache-dir .
+RUN /opt/dpledger/bin/pip install --no-cache-dir '.[otel]'
 
 FROM python:3.13-slim
-RUN useradd --system --uid 10001 --no-create-home dpledger \
+RUN groupadd --system --gid 10001 dpledger \
+    && useradd --system --uid 10001 --gid dpledger --no-create-home dpledger \
     && install --directory --owner=dpledger --group=dpledger /var/lib/dpledger
 COPY --from=build /opt/dpledger /opt/dpledger
 ENV PATH=/opt/dpledger/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     DPLEDGER_DATABASE=sqlite:////var/lib/dpledger/budget.db
-USER dpledger
+# By number, so that an orchestrator can see that it is not root.
+USER 10001:10001
 WORKDIR /var/lib/dpledger
 VOLUME /var/lib/dpledger
 EXPOSE 8000

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings
+from dpledger.settings import DEFAULT_DATABASE, VARIABLES, InvalidSettings, Settings
 
 POSTGRESQL = "postgresql://ann:secret@host/ledger"
 
@@ -49,3 +49,100 @@ def test_what_is_no_ledger_is_refused_without_telling_the_password(database: str
 
     assert refused.value.option == "--database"
     assert "secret" not in str(refused.value)
+
+
+SECRET = "a secret that both sides know"
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(f"{SECRET}\n")
+    return path
+
+
+def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
+    given = {
+        "DPLEDGER_DATABASE": POSTGRESQL,
+        "DPLEDGER_KEY_FILE": "keys.json",
+        "DPLEDGER_EXPIRY_SECONDS": "0.5",
+        "DPLEDGER_METRICS_DATASETS": "adult, trips,,adult",
+        "DPLEDGER_ALERT_URL": "https://example.org/hook?token=hidden",
+        "DPLEDGER_ALERT_SECRET_FILE": str(secret_file),
+        "DPLEDGER_ALERT_THRESHOLDS": "0.25, 1",
+        "DPLEDGER_ALERT_SECONDS": "60",
+        "DPLEDGER_OTEL": "true",
+    }
+    found = Settings.from_environment(given)
+
+    assert set(given) == set(VARIABLES)
+    assert found == Settings(
+        database=POSTGRESQL,
+        key_file=Path("keys.json"),
+        expiry_seconds=0.5,
+        metrics_datasets=("adult", "trips"),
+        alert_url="https://example.org/hook?token=hidden",
+        alert_secret_file=secret_file,
+        alert_thresholds=(0.25, 1.0),
+        alert_seconds=60.0,
+        otel=True,
+    )
+    assert found.alert_secret() == SECRET.encode()
+
+
+def test_what_is_absent_or_empty_has_its_default() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment(dict.fromkeys(VARIABLES, "")) == Settings()
+
+
+def test_what_is_chosen_comes_before_the_environment() -> None:
+    found = Settings.from_environment({"DPLEDGER_DATABASE": "sqlite:///one.db"}, database="sqlite:///two.db")
+
+    assert found.database == "sqlite:///two.db"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DPLEDGER_EXPIRY_SECONDS", "soon"),
+        ("DPLEDGER_EXPIRY_SECONDS", "0"),
+        ("DPLEDGER_EXPIRY_SECONDS", "nan"),
+        ("DPLEDGER_ALERT_SECONDS", "-1"),
+        ("DPLEDGER_ALERT_SECONDS", "inf"),
+        ("DPLEDGER_ALERT_THRESHOLDS", "0.5,high"),
+        ("DPLEDGER_ALERT_THRESHOLDS", ","),
+        ("DPLEDGER_ALERT_THRESHOLDS", "0"),
+        ("DPLEDGER_ALERT_THRESHOLDS", "1.5"),
+        ("DPLEDGER_ALERT_THRESHOLDS", "nan"),
+        ("DPLEDGER_ALERT_THRESHOLDS", "0.12345"),
+        ("DPLEDGER_ALERT_THRESHOLDS", ",".join(f"0.{index:02}" for index in range(1, 22))),
+        ("DPLEDGER_METRICS_DATASETS", "no name"),
+        ("DPLEDGER_METRICS_DATASETS", ",".join(f"d{index}" for index in range(101))),
+        ("DPLEDGER_OTEL", "perhaps"),
+        ("DPLEDGER_ALERT_URL", "ftp://example.org/hidden"),
+        ("DPLEDGER_ALERT_URL", "https://"),
+        ("DPLEDGER_ALERT_URL", "https://ann:hidden@example.org/"),
+        ("DPLEDGER_ALERT_URL", "https://example.org:99999/hidden"),
+    ],
+)
+def test_what_the_service_cannot_start_with_is_refused_by_its_name(
+    name: str, value: str, secret_file: Path
+) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.from_environment({"DPLEDGER_ALERT_SECRET_FILE": str(secret_file), name: value})
+
+    assert refused.value.option == name
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [None, "", "short\n"])
+def test_webhooks_need_a_secret(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InvalidSettings) as refused:
+        Settings(alert_url="https://example.org/", alert_secret_file=path)
+
+    assert refused.value.option == "DPLEDGER_ALERT_SECRET_FILE"
+    with pytest.raises(InvalidSettings, match="name the file"):
+        Settings(alert_url="https://example.org/")

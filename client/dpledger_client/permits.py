@@ -5,7 +5,6 @@ yes, and it cannot be copied or sent to another process, because a copy would al
 """
 
 import threading
-from collections import Counter
 from typing import Any, NoReturn
 
 from dpledger_client.answers import Granted, Settlement
@@ -59,7 +58,7 @@ class Step(_Uncopied):
         self.releases = releases
         self._journal = journal
         self._place = place
-        self._used: Counter[int] = Counter()
+        self._used: dict[int, int] = {}
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -95,7 +94,7 @@ class Step(_Uncopied):
     def left(self, which: int | str = 0) -> int:
         """How often a release may still be used."""
         number = self._number(which)
-        return self.releases[number].count - self._used[number]
+        return self.releases[number].count - self._used.get(number, 0)
 
     def _number(self, which: int | str) -> int:
         if isinstance(which, int):
@@ -107,10 +106,10 @@ class Step(_Uncopied):
 
     def _take(self, number: int) -> int:
         with self._guard:
-            use = self._used[number]
+            use = self._used.get(number, 0)
             if use >= self.releases[number].count:
                 raise NothingLeft(f"release {number} of {self.granted.id} is used up")
-            self._used[number] += 1
+            self._used[number] = use + 1
             return use
 
 

@@ -41,7 +41,9 @@ Releases: TypeAlias = Mechanism | Release | Sequence[Mechanism | Release]
 
 def as_releases(releases: Releases) -> tuple[Release, ...]:
     """The releases of a step, at least one."""
-    listed = [releases] if isinstance(releases, Mechanism | Release) else list(releases)
+    if isinstance(releases, Release):
+        return (releases,)
+    listed = [releases] if isinstance(releases, Mechanism) else list(releases)
     if not listed:
         raise ValueError("a step has at least one release")
     return tuple(each if isinstance(each, Release) else Release(each) for each in listed)

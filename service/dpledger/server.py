@@ -1,14 +1,23 @@
-"""The service as it is served: the API with the dashboard beside it, neither of which knows the other."""
+"""The service as it is served: the API, the dashboard beside it, and the watch over thresholds.
 
+None of the three knows the others.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 
+from dpledger.alerts.watch import Watch
+from dpledger.alerts.webhook import Webhook
 from dpledger.api.app import LedgerApp, create_app
 from dpledger.dashboard.app import create_dashboard
 from dpledger.settings import Settings
+from dpledger.storage.alerts import AlertStore
 
 __all__ = ["create_server"]
 
@@ -20,8 +29,43 @@ def create_server(settings: Settings, **options: Any) -> LedgerApp:
     app = create_app(settings, **options)
     dashboard = create_dashboard(lambda: app.state.house)
     app.router.routes.extend([Route(DASHBOARD, _to_dashboard), Mount(DASHBOARD, dashboard)])
+    if settings.alert_url is not None:
+        _watch_thresholds(app, settings, Webhook(settings.alert_url, settings.alert_secret()))
     return app
 
 
 def _to_dashboard(_request: Request) -> Response:
     return RedirectResponse(f"{DASHBOARD}/")
+
+
+def _watch_thresholds(app: LedgerApp, settings: Settings, webhook: Webhook) -> None:
+    """Watch from the moment the API has its database until before it lets go of it."""
+    serve = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(served: Any) -> AsyncIterator[Any]:
+        async with serve(served) as state:
+            store = AlertStore(app.state.house.storage.database)
+            watch = await anyio.to_thread.run_sync(
+                Watch, store, webhook, settings.alert_thresholds, app.state.house.clock
+            )
+            _count_alerts(app, store, watch)
+            async with watch.running(settings.alert_seconds):
+                yield state
+
+    app.router.lifespan_context = lifespan
+
+
+def _count_alerts(app: LedgerApp, store: AlertStore, watch: Watch) -> None:
+    app.metrics.look_at_counter(
+        "dpledger_alerts",
+        "Attempts to tell that a dataset has passed a threshold.",
+        ("outcome",),
+        lambda: {(outcome,): count for outcome, count in dict(watch.outcomes).items()},
+    )
+    app.metrics.look_at_gauge(
+        "dpledger_alerts_waiting",
+        "Alerts that nobody has taken yet.",
+        (),
+        lambda: {(): store.waiting()},
+    )

@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -109,6 +110,8 @@ class Settings:
         self._check_positive("expiry_seconds", "alert_seconds")
         self._check_metrics()
         self._check_alerts()
+        if self.otel and find_spec("opentelemetry.sdk") is None:
+            raise InvalidSettings(variable("otel"), "needs the extra otel: pip install 'dpledger[otel]'")
 
     @property
     def is_sqlite(self) -> bool:
@@ -159,9 +162,10 @@ class Settings:
             raise InvalidSettings(name, "must be above 0, at most 1, and whole ten-thousandths")
         if self.alert_url is not None:
             # The URL may carry a secret: no message repeats it.
-            parts = urlsplit(self.alert_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise InvalidSettings(variable("alert_url"), "must be an http or https URL")
+            if not _is_webhook(self.alert_url):
+                raise InvalidSettings(
+                    variable("alert_url"), "must be an http or https URL without a password"
+                )
             self.alert_secret()
 
     def _backend(self) -> str:
@@ -197,6 +201,19 @@ def _read_from(environment: Mapping[str, str], name: str) -> Any:
 
 def _is_threshold(value: float) -> bool:
     return 0.0 < value <= 1.0 and abs(value * 10_000 - round(value * 10_000)) < 1e-6
+
+
+def _is_webhook(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.username is None
+            and parts.port != 0
+        )
+    except ValueError:
+        return False
 
 
 def _sqlite_file(database: str) -> str:

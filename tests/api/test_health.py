@@ -1,12 +1,18 @@
 """Probes, the API's own description, and what may be asked without a token."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import make_url
 
 from tests.api.service import Service, problem
+from tests.support.databases import PostgresqlServer
 
 PUBLIC = {"/healthz", "/readyz", "/.well-known/dpledger-keys.json"}
 
@@ -34,6 +40,37 @@ def test_a_service_with_another_schema_is_not_ready(service: Service) -> None:
     assert int(answer.headers["retry-after"]) >= 1
 
 
+def test_a_service_that_lost_its_database_is_alive_but_not_ready(
+    service: Service, database_url: str, request: pytest.FixtureRequest
+) -> None:
+    house = service.app.state.house
+    with without_database(database_url, request):
+        house.storage.database.reading.dispose()
+        problem(service.client.get("/readyz"), 503, "unavailable")
+        assert service.client.get("/healthz").status_code == 200
+        house.storage.database.reading.dispose()
+
+    assert service.client.get("/readyz").status_code == 200
+
+
+@contextmanager
+def without_database(url: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take the database away for a while: the file is moved, or the server lets nobody in."""
+    if url.startswith("sqlite"):
+        file = Path(url.removeprefix("sqlite:///"))
+        moved = file.rename(file.with_suffix(".away"))
+        yield
+        moved.replace(file)
+        return
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    name = make_url(url).database
+    with server.connect() as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        yield
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
 @pytest.fixture
 def operations(client: TestClient) -> dict[tuple[str, str], dict[str, Any]]:
     paths = client.get("/openapi.json").json()["paths"]
@@ -45,6 +82,7 @@ def operations(client: TestClient) -> dict[tuple[str, str], dict[str, Any]]:
 def test_every_route_of_the_contract_is_described(operations: dict[tuple[str, str], Any]) -> None:
     assert {f"{method} {path}" for method, path in operations} >= {
         "GET /healthz",
+        "GET /metrics",
         "GET /readyz",
         "GET /.well-known/dpledger-keys.json",
         "POST /v1/costs",
@@ -115,6 +153,32 @@ def test_every_reference_of_the_description_leads_somewhere(client: TestClient) 
     assert references(description) <= known
 
 
+LOADED = re.compile(r'(?:href|src)="([^"]+)"')
+
+
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
-def test_no_page_that_loads_outside_scripts(client: TestClient, path: str) -> None:
-    assert client.get(path).status_code == 404
+def test_a_page_of_the_description_loads_nothing_from_outside(client: TestClient, path: str) -> None:
+    page = client.get(path)
+
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    addresses = [each for each in LOADED.findall(page.text) if each not in {"data:,", "openapi.json"}]
+    assert len(addresses) >= 3
+    for address in addresses:
+        loaded = client.get(f"/{address}")
+        assert loaded.status_code == 200, address
+        assert "immutable" in loaded.headers["cache-control"]
+        assert loaded.headers["content-type"].startswith(("text/css", "text/javascript"))
+        assert "cdn." not in loaded.text
+
+
+def test_each_page_has_a_word_of_its_own_for_its_styles(client: TestClient) -> None:
+    one, two = (client.get("/redoc").headers["content-security-policy"] for _ in range(2))
+
+    assert one != two
+
+
+def test_there_is_no_other_file_beside_the_pages(client: TestClient) -> None:
+    problem(client.get("/docs/settings.py"), 404, "not-found")

@@ -109,6 +109,30 @@ def test_groups_are_measured(adult: Service) -> None:
     assert 0 < value(found, "dpledger_group_seconds_sum") < 60
 
 
+def test_waiting_for_a_lock_is_measured(adult: Service) -> None:
+    """Somebody else holds the dataset for a while: every database has its own way to wait for that."""
+    held_seconds = 0.3
+    storage = adult.app.state.house.storage
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with storage.begin() as transaction:
+            transaction.lock(["adult"])
+            held.set()
+            done.wait(held_seconds)
+
+    before = value(read(adult), "dpledger_lock_wait_seconds_sum")
+    holding = threading.Thread(target=hold)
+    holding.start()
+    assert held.wait(10.0)
+    assert adult.authorize().status_code == 201
+    holding.join()
+
+    found = read(adult)
+    assert value(found, "dpledger_lock_wait_seconds_sum") - before > held_seconds / 2
+    assert value(found, "dpledger_lock_wait_seconds_bucket", le="+Inf") >= 2
+
+
 @pytest.fixture
 def chosen(tmp_path: Path) -> Iterator[Service]:
     """A service that is to tell what is left of two datasets, one of which nobody opened."""
@@ -135,9 +159,7 @@ def test_what_is_left_is_told_for_the_chosen_datasets_alone(chosen: Service) -> 
 
 
 def test_questions_are_counted(service: Service) -> None:
-    question = {"adjacency": "add-remove", "releases": [GAUSSIAN]}
-    asked = {"target": {"notion": "approximate", "delta": 1e-5}, "guarantee": {"notion": "zcdp", "rho": 0.1}}
-    assert question
+    asked = {"from": {"notion": "zcdp", "rho": 0.1}, "to": {"notion": "approximate", "delta": 1e-5}}
     for _ in range(2):
         answer = service.client.post("/v1/conversions", json=asked, headers=service.headers())
         assert answer.status_code == 200, answer.text
@@ -162,7 +184,7 @@ def test_only_a_token_that_reads_every_dataset_reads_metrics(adult: Service) -> 
     assert "www-authenticate" in adult.client.get("/metrics").headers
 
 
-def test_two_services_count_apart(tmp_path: Path) -> None:
+def test_two_services_count_apart() -> None:
     one, two = Metrics(), Metrics()
     one.authorized(0.1)
 
@@ -172,6 +194,17 @@ def test_two_services_count_apart(tmp_path: Path) -> None:
         return value(found, "dpledger_request_seconds_count", method="POST", route=route)
 
     assert (count(one), count(two)) == (1, 0)
+
+
+def test_an_application_that_is_started_again_tells_each_number_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    app = create_app(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"), announce=told.append)
+    for _ in range(2):
+        with TestClient(app) as client:
+            text = Service(client, told[0], SetClock()).get("/metrics").text
+
+    types = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
 
 
 def test_numbers_fall_into_their_buckets() -> None:

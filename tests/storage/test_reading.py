@@ -224,5 +224,5 @@ def test_a_look_cannot_write(storage: SqlStorage) -> None:
 def test_ready_says_where_the_schema_is(storage: SqlStorage, engine_kind: str) -> None:
     ready = storage.ready()
 
-    assert ready == {"database": engine_kind, "schema": "0001", "instance": ready["instance"]}
+    assert ready == {"database": engine_kind, "schema": "0002", "instance": ready["instance"]}
     assert len(ready["instance"]) == 32

@@ -50,7 +50,7 @@ class AboveThreshold(Mechanism):
     def from_epsilon(
         cls, epsilon: float, *, sensitivity: float, max_queries: int | None = None
     ) -> "AboveThreshold":
-        """Laplace noise, ε/2 for the threshold and ε/4 for a query (Chen 2020, dissertation, Algorithm 5.1)."""
+        """Laplace noise, ε/2 for the threshold and ε/4 for a query (Chen 2020, Algorithm 5.1)."""
         unit = check_positive("sensitivity", sensitivity) / check_positive("epsilon", epsilon)
         return cls("laplace", sensitivity, 2.0 * unit, 4.0 * unit, max_queries)
 

@@ -18,6 +18,7 @@ from dpledger_client.objectives.base import (
 )
 from dpledger_client.objectives.linear import HingeSVM, HuberSVM, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.network import MLP
+from dpledger_client.objectives.ranking import BayesRank, LinearScorer, ListMLE, ListNet, MLPScorer
 from dpledger_client.objectives.regularizers import L1, L2, Regularizer, Unregularized
 
 __all__ = [
@@ -25,10 +26,15 @@ __all__ = [
     "L1",
     "L2",
     "MLP",
+    "BayesRank",
     "HingeSVM",
     "HuberSVM",
     "LeastSquares",
+    "LinearScorer",
+    "ListMLE",
+    "ListNet",
     "Logistic",
+    "MLPScorer",
     "Objective",
     "Regularizer",
     "Softmax",

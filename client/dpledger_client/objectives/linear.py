@@ -86,7 +86,7 @@ class Linear(Objective):
                 slopes = self.margin_slopes(block @ weights, y[rows])
                 norms = _norms(block) if row_norms is None else row_norms[rows]
                 factors = clip_factors(norms * _sizes(slopes), limit)
-                total += usable(block, factors).T @ _scaled(slopes, factors)
+                total += _weighted_sum(block, slopes, factors)
         return total.ravel()
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -108,7 +108,7 @@ def _rows(X: Any, rows: slice) -> Floats:
 
 
 def _norms(rows: Floats) -> Floats:
-    squares: Floats = np.einsum("ij,ij->i", rows, rows)
+    squares: Floats = np.vecdot(rows, rows)
     return np.sqrt(squares)
 
 
@@ -116,10 +116,17 @@ def _sizes(slopes: Floats) -> Floats:
     return np.abs(slopes) if slopes.ndim == 1 else _norms(slopes)
 
 
-def _scaled(slopes: Floats, factors: Floats) -> Floats:
-    """Slopes times factors, zero where the factor is."""
-    wide = factors if slopes.ndim == 1 else factors[:, None]
-    return np.where(wide == 0.0, 0.0, slopes * wide)
+def _weighted_sum(rows: Floats, slopes: Floats, factors: Floats) -> Floats:
+    """Σ f·x ⊗ r; an example whose factor is 0 is left out, for it may hold what no factor makes harmless."""
+    if not factors.all():
+        rows, slopes = usable(rows, factors), np.where(_wide(factors, slopes) == 0.0, 0.0, slopes)
+    scaled = slopes * _wide(factors, slopes)
+    total: Floats = scaled @ rows if slopes.ndim == 1 else rows.T @ scaled
+    return total
+
+
+def _wide(factors: Floats, slopes: Floats) -> Floats:
+    return factors if slopes.ndim == 1 else factors[:, None]
 
 
 class Logistic(Linear):

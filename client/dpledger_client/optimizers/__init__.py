@@ -4,6 +4,7 @@
 # ruff: noqa: N803
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from dpledger_client.errors import BudgetExhausted
@@ -20,6 +21,7 @@ from dpledger_client.optimizers.projections import (
     Simplex,
 )
 from dpledger_client.optimizers.results import Charge, Iterate, Record, Result
+from dpledger_client.optimizers.shared import Participant, SharedTraining, sources_of
 from dpledger_client.optimizers.training import Batch, Callback, Look, Source, StopTraining, Training
 
 __all__ = [
@@ -35,10 +37,12 @@ __all__ = [
     "Look",
     "Method",
     "NonPrivate",
+    "Participant",
     "Progress",
     "Projection",
     "Record",
     "Result",
+    "SharedTraining",
     "Simplex",
     "Source",
     "StopTraining",
@@ -48,7 +52,27 @@ __all__ = [
 ]
 
 METHODS = {
+    "dp-adam": "dp_adam.DPAdam",
+    "dp-sgd": "dp_sgd.DPSGD",
+    "l-bfgs": "non_private.LBFGS",
+    "majority": "non_private.Majority",
+    "objective-perturbation": "objective_perturbation.ObjectivePerturbation",
+    "output-perturbation": "output_perturbation.OutputPerturbation",
+    "private-majority": "private_majority.PrivateMajority",
+    "privgene": "privgene.PrivGene",
+    "sgd-advanced": "sgd_advanced.SGDAdvanced",
+    "sgd-moments": "sgd_moments.SGDMoments",
     "noisy-gd": "noisy_gd.NoisyGradientDescent",
+    "nsgd": "nsgd.NSGD",
+    "rsgd-ar": "rsgd_ar.RSGDAR",
+    "dp-agd": "dp_agd.DPAGD",
+    "dp-blgd": "dp_blgd.DPBLGD",
+    "dp-blsgd": "dp_blsgd.DPBLSGD",
+    "dp-blsgd-ac": "dp_blsgd.DPBLSGDAC",
+    "ssadmm": "ssadmm.SubsampledADMM",
+    "mpadmm": "mpadmm.ModelPerturbationADMM",
+    "a-ddp": "a_ddp.ADDP",
+    "priv-br": "priv_br.PrivBR",
 }
 """Where each method is, by its name."""
 
@@ -69,10 +93,10 @@ def minimize(
     X: Any,
     y: Any,
     *,
-    account: Account | None,
+    account: Account | Sequence[Account] | None,
     method: str | Method | NonPrivate,
     w0: Any = None,
-    records: int | None = None,
+    records: int | Sequence[int] | None = None,
     reserve: int | None = None,
     callback: Callback | None = None,
     progress: bool | Progress | None = None,
@@ -85,15 +109,16 @@ def minimize(
     objective
         Such as ``Logistic(L2(0.01))``.
     X, y
-        A row and a label for each record.
+        A row and a label for each record; for several participants, a list of such arrays each.
     account
-        What asks: ``ledger.dataset("adult").run("job-1")``; None for a baseline without privacy.
+        What asks: ``ledger.dataset("adult").run("job-1")``; None for a baseline without privacy; one for
+        each of several participants.
     method
         A name of ``METHODS``, with its parameters as ``options``, or a method.
     w0
         Where to start; must not depend on the data.
     records
-        The public number of records, if the dataset was opened without it.
+        The public number of records, if the dataset was opened without it; of several participants each.
     reserve
         Ask for so many equal steps at once. By default each step is asked for by itself.
     callback
@@ -112,21 +137,34 @@ def minimize(
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     bar = chosen_progress(progress, chosen.name)
-    training = Training(
-        objective,
-        Source.of(X, y, account, records),
-        method=chosen.name,
-        steps=chosen.planned,
-        w0=w0,
-        reserve=reserve,
-        callback=callback,
-        progress=bar,
+    settings = {"method": chosen.name, "steps": chosen.planned, "w0": w0, "reserve": reserve}
+    training = _training(
+        chosen.shared, objective, X, y, account, records, **settings, callback=callback, progress=bar
     )
     try:
         return _trained(chosen, training)
     finally:
         if isinstance(bar, Bar):
             bar.close()
+
+
+def _training(
+    shared: bool,
+    objective: Objective,
+    X: Any,
+    y: Any,
+    account: Account | Sequence[Account],
+    records: int | Sequence[int] | None,
+    **settings: Any,
+) -> Training:
+    """A training of one account, or of several participants."""
+    if isinstance(account, Account) and not (shared or isinstance(records, Sequence)):
+        return Training(objective, Source.of(X, y, account, records), **settings)
+    if isinstance(account, Account) or not shared:
+        raise ValueError("account must be a list for a method of several participants, and only for one")
+    if settings["reserve"] is not None:
+        raise ValueError("reserve must be None: a round of several participants is one question already")
+    return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 
 
 def _trained(method: Method, training: Training) -> Result:
@@ -149,7 +187,12 @@ def _chosen(method: str | Method | NonPrivate, options: dict[str, Any]) -> Metho
 
 
 def _fitted(
-    method: NonPrivate, objective: Objective, X: Any, y: Any, account: Account | None, w0: Any
+    method: NonPrivate,
+    objective: Objective,
+    X: Any,
+    y: Any,
+    account: Account | Sequence[Account] | None,
+    w0: Any,
 ) -> Result:
     if account is not None:
         raise ValueError(f"account must be None: {method.name} has no privacy, and asks nobody")

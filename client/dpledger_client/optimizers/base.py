@@ -19,6 +19,9 @@ class Method(abc.ABC):
     name: ClassVar[str]
     """By which :func:`~dpledger_client.optimizers.minimize` finds it."""
 
+    shared: ClassVar[bool] = False
+    """Whether it trains several participants, with lists of X, y and accounts."""
+
     @property
     def planned(self) -> int | None:
         """How many iterations there will be at most, if that is known."""

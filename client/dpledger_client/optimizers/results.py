@@ -12,10 +12,10 @@ from dpledger_client.answers import Cost, Granted
 from dpledger_client.releases import Release
 from dpledger_client.samples import Sample
 
-__all__ = ["Charge", "Iterate", "Record", "Result", "total_cost"]
+__all__ = ["Charge", "Charged", "Iterate", "Record", "Result", "total_cost"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Charge:
     """One step that the ledger charged.
 
@@ -59,7 +59,7 @@ class Charge:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """One iteration: its charges, and what the method tells of it. Nothing here is secret."""
 
@@ -78,8 +78,32 @@ class Iterate:
     remaining: Mapping[str, Any]
 
 
+class Charged:
+    """What has a history of charges."""
+
+    history: Sequence[Record]
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Every charge, in order."""
+        return tuple(charge for record in self.history for charge in record.charges)
+
+    @property
+    def spent(self) -> Cost:
+        """The sum of all charges, rounded up; the ledger's own totals are what counts."""
+        return total_cost([charge.cost for charge in self.charges])
+
+    @property
+    def spent_by_partition(self) -> dict[tuple[str, str | None], Cost]:
+        """The sum of the charges on each dataset or partition, for several participants."""
+        costs: dict[tuple[str, str | None], list[Cost]] = {}
+        for charge in self.charges:
+            costs.setdefault((charge.dataset, charge.partition), []).append(charge.cost)
+        return {charged: total_cost(several) for charged, several in costs.items()}
+
+
 @dataclass(frozen=True)
-class Result:
+class Result(Charged):
     """What :func:`~dpledger_client.optimizers.minimize` returns.
 
     Attributes
@@ -105,16 +129,6 @@ class Result:
     iterations: int
     history: Sequence[Record] = field(repr=False)
     remaining: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """Every charge, in order."""
-        return tuple(charge for record in self.history for charge in record.charges)
-
-    @property
-    def spent(self) -> Cost:
-        """The sum of all charges, rounded up; the ledger's own totals are what counts."""
-        return total_cost([charge.cost for charge in self.charges])
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:

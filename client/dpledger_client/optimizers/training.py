@@ -11,11 +11,12 @@ release a function of the batch, which runs after the ledger's yes::
 # X is what everybody calls it.
 # ruff: noqa: N803
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import FreshSample, Full
 
-__all__ = ["Batch", "Callback", "Look", "Source", "StopTraining", "Training"]
+__all__ = ["Asking", "Batch", "Callback", "Look", "Source", "StopTraining", "Training"]
 
 Callback: TypeAlias = Callable[[Iterate], bool | None]
 """Called after each iteration; True ends the training."""
@@ -85,11 +86,21 @@ class Source:
     adjacency: str
 
     @classmethod
-    def of(cls, X: Any, y: Any, account: Account, records: int | None = None) -> "Source":
-        """The data as the ledger knows the dataset; under add-remove their number must be told."""
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        account: Account,
+        records: int | None = None,
+        shown: Mapping[str, Any] | None = None,
+    ) -> "Source":
+        """The data as the ledger knows the dataset; under add-remove their number must be told.
+
+        ``shown`` is what the ledger says of the dataset, if it was asked before.
+        """
         if len(X) != len(y):
             raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
-        shown = account.dataset.show()
+        shown = account.dataset.show() if shown is None else shown
         adjacency = str(shown["adjacency"])
         if records is None and account.partition is None:
             records = shown.get("records")
@@ -104,7 +115,19 @@ class Source:
 
     def batch(self, rows: Integers | None) -> Batch:
         """The rows of a sample, or all."""
-        return Batch(self.X, self.y) if rows is None else Batch(self.X[rows], self.y[rows])
+        if rows is None:
+            return Batch(self.X, self.y)
+        return Batch(_taken(self.X, rows), _taken(self.y, rows))
+
+
+def _taken(data: Any, rows: Integers) -> Any:
+    """The rows of an array, or the items of a list."""
+    return [data[row] for row in rows] if isinstance(data, list | tuple) else data[rows]
+
+
+def _finite(w: Floats) -> bool:
+    """Whether every number is finite; their squares' sum tells at once, unless it overflows."""
+    return math.isfinite(np.vdot(w, w)) or bool(np.isfinite(w).all())
 
 
 class Look:
@@ -128,6 +151,11 @@ class Look:
         """How often a release may still be used."""
         return self.step.left(which)
 
+    @property
+    def records(self) -> int:
+        """The public number of records that it is a look at."""
+        return self._source.records
+
     def _drawn(self) -> Batch:
         if self._batch is None:
             whole = isinstance(self.sample, Full)
@@ -135,47 +163,25 @@ class Look:
         return self._batch
 
 
-class Training:
-    """One training: what a method asks, looks at and records.
+class Asking:
+    """What asks the ledger for looks at one source, and notes every charge.
 
     Parameters
     ----------
-    objective, source
-        What is minimised, over which data.
-    w0
-        Where to start; the objective's own start if None.
     reserve
         Ask for so many equal steps at once, instead of for each.
     steps
-        How many iterations are planned, for the progress bar and for reservations.
+        How many iterations are planned, so that no reservation is for more.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        source: Source,
-        *,
-        method: str,
-        steps: int | None = None,
-        w0: Any = None,
-        reserve: int | None = None,
-        callback: Callback | None = None,
-        progress: Progress = no_progress,
-    ) -> None:
-        self.objective = objective
+    def __init__(self, source: Source, *, steps: int | None = None, reserve: int | None = None) -> None:
         self.source = source
-        self.method = method
         self.steps = steps
-        start = objective.initial(source.X, source.y) if w0 is None else w0
-        self.w: Floats = parameters(start).copy()
         self.iteration = 0
         self.remaining: Mapping[str, Any] = {}
         self._reserve = None if reserve is None else check_count("reserve", reserve)
-        self._callback = callback
-        self._progress = progress
         self._history: list[Record] = []
         self._charges: list[Charge] = []
-        self._output = self.w
         self._holds = ExitStack()
         self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
 
@@ -207,35 +213,6 @@ class Training:
         repeated = Look(self.source, look.sample, step)
         repeated._batch = look._batch
         return repeated
-
-    def record(self, w: Floats, *, output: Floats | None = None, **details: Any) -> None:
-        """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
-        chosen = w if output is None else output
-        if not (np.isfinite(w).all() and np.isfinite(chosen).all()):
-            raise StopTraining("diverged")
-        self.w, self._output = w, chosen
-        self.iteration += 1
-        self._note(details)
-        self._progress(self.iteration, self.steps, self.remaining)
-        if self._callback is not None:
-            shown = Iterate(self.iteration, chosen.copy(), details, self.remaining)
-            if self._callback(shown):
-                raise StopTraining("callback")
-
-    def result(self, reason: str, message: str | None = None) -> Result:
-        """What there is, at the end."""
-        if self._charges:
-            self._note({"completed": False})
-        text = message or MESSAGES.get(reason, reason)
-        return Result(
-            self._output.copy(),
-            self.method,
-            reason,
-            text,
-            self.iteration,
-            tuple(self._history),
-            self.remaining,
-        )
 
     def _note(self, details: Mapping[str, Any]) -> None:
         self._history.append(Record(self.iteration, tuple(self._charges), details))
@@ -283,7 +260,7 @@ class Training:
         self._held = None
         self._holds.close()
 
-    def __enter__(self) -> "Training":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -291,3 +268,69 @@ class Training:
     ) -> None:
         self._held = None
         self._holds.__exit__(kind, cause, trace)
+
+
+class Training(Asking):
+    """One training: what a method asks, looks at and records.
+
+    Parameters
+    ----------
+    objective, source
+        What is minimised, over which data.
+    w0
+        Where to start; the objective's own start if None.
+    reserve
+        Ask for so many equal steps at once, instead of for each.
+    steps
+        How many iterations are planned, for the progress bar and for reservations.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        source: Source,
+        *,
+        method: str,
+        steps: int | None = None,
+        w0: Any = None,
+        reserve: int | None = None,
+        callback: Callback | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        super().__init__(source, steps=steps, reserve=reserve)
+        self.objective = objective
+        self.method = method
+        start = objective.initial(source.X, source.y) if w0 is None else w0
+        self.w: Floats = parameters(start).copy()
+        self._callback = callback
+        self._progress = progress
+        self._output = self.w
+
+    def record(self, w: Floats, *, output: Floats | None = None, **details: Any) -> None:
+        """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
+        chosen = w if output is None else output
+        if not (_finite(w) and (chosen is w or _finite(chosen))):
+            raise StopTraining("diverged")
+        self.w, self._output = w, chosen
+        self.iteration += 1
+        self._note(details)
+        self._progress(self.iteration, self.steps, self.remaining)
+        if self._callback is not None:
+            shown = Iterate(self.iteration, chosen.copy(), details, self.remaining)
+            if self._callback(shown):
+                raise StopTraining("callback")
+
+    def result(self, reason: str, message: str | None = None) -> Result:
+        """What there is, at the end."""
+        if self._charges:
+            self._note({"completed": False})
+        text = message or MESSAGES.get(reason, reason)
+        return Result(
+            self._output.copy(),
+            self.method,
+            reason,
+            text,
+            self.iteration,
+            tuple(self._history),
+            self.remaining,
+        )

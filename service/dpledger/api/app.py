@@ -9,6 +9,8 @@ from typing import Any
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.telemetry import TelemetryConfig
+from opentelemetry.trace import TracerProvider
 from starlette.types import Receive, Scope, Send
 
 from dpledger import __version__
@@ -23,6 +25,7 @@ from dpledger.api.routes import (
     authorizations,
     costs,
     datasets,
+    docs,
     entries,
     health,
     keys,
@@ -43,6 +46,7 @@ _ROUTES = (
     authorizations,
     costs,
     datasets,
+    docs,
     entries,
     health,
     keys,
@@ -60,10 +64,12 @@ class LedgerApp(FastAPI):
 
     desk: AuthorizationDesk
     metrics: Metrics
+    traced: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        dataset = dataset_in(scope)
+        # Spans are made by the framework, so with them there is no way around it.
+        dataset = None if self.traced else dataset_in(scope)
         if dataset is None:
             await super().__call__(scope, receive, send)
             return
@@ -86,7 +92,11 @@ class LedgerApp(FastAPI):
 
 
 def create_app(
-    settings: Settings, *, clock: Clock | None = None, announce: Announce | None = None
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    announce: Announce | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> LedgerApp:
     """Build the application; nothing is shared between two of them.
 
@@ -98,16 +108,20 @@ def create_app(
         What tells the time; the machine's clock unless a test brings its own.
     announce
         Called once with the first admin token, when the ledger has no token yet.
+    tracer_provider
+        Where spans go if ``settings.otel``; where ``OTEL_*`` say unless a test brings its own.
     """
     app = LedgerApp(
         title="dpledger",
         version=__version__,
-        # FastAPI's own pages load scripts from outside, so they are off.
+        # FastAPI's own pages load scripts from outside; ours do not.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan(settings, clock or SystemClock(), announce),
+        telemetry=_telemetry(settings.otel, tracer_provider),
     )
+    app.traced = settings.otel
     app.state.settings = settings
     app.metrics = Metrics()
     install_problem_handlers(app)
@@ -115,6 +129,17 @@ def create_app(
         app.include_router(module.router)
     app.add_middleware(RequestContext, metrics=app.metrics)
     return app
+
+
+def _telemetry(wanted: bool, tracer_provider: TracerProvider | None) -> TelemetryConfig:
+    """FastAPI's own OpenTelemetry; what it logs, our logs say already."""
+    return {
+        "tracing": wanted,
+        "metrics": wanted,
+        "logs": False,
+        "auto_configure": wanted and tracer_provider is None,
+        "tracer_provider": tracer_provider,
+    }
 
 
 def _lifespan(settings: Settings, clock: Clock, announce: Announce | None) -> Any:

@@ -49,6 +49,7 @@ class House:
         keys = load_keys(settings.keys_path())
         self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
         self.storage = open_storage(settings.database)
+        self.storage.on_locked = metrics.lock_waited
         self.tokens = TokenStore(self.storage.database)
         self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
         self.issuer = Issuer(self.tokens, keys.token_key, clock)

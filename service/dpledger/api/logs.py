@@ -12,6 +12,8 @@ import traceback
 from contextvars import ContextVar
 from typing import Any
 
+from opentelemetry.trace import get_current_span
+
 __all__ = ["REQUEST_ID", "JsonFormatter", "configure_logs", "log_event", "log_failure", "redacted"]
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
@@ -39,13 +41,26 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": redacted(record.getMessage()),
         }
+        content |= _access_fields(record)
         request_id = REQUEST_ID.get()
         if request_id is not None:
             content["request_id"] = request_id
+        traced = get_current_span().get_span_context()
+        if traced.is_valid:
+            content["trace_id"] = f"{traced.trace_id:032x}"
         content |= getattr(record, "fields", {})
         if record.exc_info is not None and record.exc_info[1] is not None:
             content["error"] = _error_fields(record.exc_info[1])
         return json.dumps(content, default=str)
+
+
+def _access_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What the web server says of a request, in fields; without the query, which may be private."""
+    if record.name != "uvicorn.access" or not isinstance(record.args, tuple) or len(record.args) != 5:
+        return {}
+    client, method, target, _, status = record.args
+    path = str(target).partition("?")[0]
+    return {"event": "request", "client": client, "method": method, "path": redacted(path), "status": status}
 
 
 def _error_fields(error: BaseException) -> dict[str, Any]:

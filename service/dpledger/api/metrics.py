@@ -102,7 +102,8 @@ class Metrics(Collector):
         self._sizes = Distribution(SIZES)
         self._groups = Distribution(SECONDS)
         self._locks = Distribution(SECONDS)
-        self._looked: list[_Looked] = []
+        # By name: an application that is started again looks at its new parts.
+        self._looked: dict[str, _Looked] = {}
         self.authorized = self._authorizations.note
         """Takes the seconds that one authorization took, answer included."""
         self.lock_waited = self._locks.note
@@ -148,13 +149,13 @@ class Metrics(Collector):
         self, name: str, help: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]
     ) -> None:
         """Tell a count that somebody else keeps."""
-        self._looked.append(_Looked(CounterMetricFamily, name, help, labels, read))
+        self._looked[name] = _Looked(CounterMetricFamily, name, help, labels, read)
 
     def look_at_gauge(
         self, name: str, help: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]
     ) -> None:
         """Tell a level that somebody else knows."""
-        self._looked.append(_Looked(GaugeMetricFamily, name, help, labels, read))
+        self._looked[name] = _Looked(GaugeMetricFamily, name, help, labels, read)
 
     def text(self) -> bytes:
         """Everything, as Prometheus reads it."""
@@ -180,7 +181,7 @@ class Metrics(Collector):
         yield _histogram("dpledger_group_seconds", commit, (), {(): self._groups})
         waited = "Time from the wish for a writing transaction until its datasets were locked."
         yield _histogram("dpledger_lock_wait_seconds", waited, (), {(): self._locks})
-        for each in self._looked:
+        for each in list(self._looked.values()):
             yield each.metric()
 
     def _of_route(self, method: str, route: str) -> Distribution:
@@ -239,10 +240,9 @@ def _histogram(
 
 def template_of(scope: Mapping[str, Any]) -> str:
     """The route of a request that was answered, as it is written in the API's description."""
-    route = scope.get("route")
-    path = getattr(route, "path", None)
-    if isinstance(path, str):
-        return path
-    # Another application that is mounted here counts as one.
-    mounted = scope.get("root_path")
-    return f"{mounted}/*" if mounted else "unknown"
+    path = getattr(scope.get("route"), "path", None)
+    if not isinstance(path, str):
+        return "unknown"
+    root: str = scope.get("root_path", "")
+    # What a mounted application calls its root begins with ours, which a proxy may have moved.
+    return root.removeprefix(scope.get("app_root_path", root)) + path

@@ -5,102 +5,39 @@ process: the same checks, the same transaction, and a token whose id stands in t
 never changed on the way: only ``migrate`` and ``serve`` do that, and ``token create`` in an empty place.
 """
 
-import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
-import psycopg
-from alembic.util import CommandError
-from pydantic import ValidationError
-from sqlalchemy import Engine
-from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError
-
-from dpledger.api.app import LedgerApp, create_app
 from dpledger.api.forecasting import charge_question, forecast, read_state
+from dpledger.api.idempotency import check_key, hashed_key, hashed_request
 from dpledger.api.pagination import number_after, page, text_after
-from dpledger.api.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
 from dpledger.api.query_bodies import ForecastBody
 from dpledger.api.questions import canonical
 from dpledger.api.routes.tokens import token_fields
 from dpledger.api.schemas import TokenBody
 from dpledger.auth.issuer import Issuer, TokenRequest
-from dpledger.auth.keys import BadKeyFile, load_keys
-from dpledger.cli.failures import ExitCode, Failed, failure_of
+from dpledger.auth.keys import load_keys
+from dpledger.cli.databases import make_schema, one_line_failures, refuse_foreign, refuse_missing
+from dpledger.cli.failures import ExitCode, Failed, one_line
 from dpledger.cli.ledgers import EntryQuery, Fields, Page, Progress
 from dpledger.cli.local import replied
 from dpledger.cli.remote import Remote
 from dpledger.ledger.clock import SystemClock
-from dpledger.ledger.ports import EntryFilter
+from dpledger.ledger.ports import EntryFilter, Intent
 from dpledger.ledger.reading import LedgerReader
-from dpledger.ledger.replay import BrokenLedger
-from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings
+from dpledger.settings import DEFAULT_DATABASE, Settings
 from dpledger.storage import migrate
-from dpledger.storage.engines import make_engine, normalized_url
-from dpledger.storage.repository import SqlStorage, open_storage
+from dpledger.storage.engines import make_engine
+from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tokens import TokenStore
 
-__all__ = ["Direct", "database_file", "make_schema", "one_line_failures", "schema_of"]
+__all__ = ["Direct"]
 
 _IN_PROCESS = "http://ledger"
+_ACTOR = "command-line"
+"""Whose idempotency keys these are; no token has an id with a dash in it."""
 _NO_LIMIT_SECONDS = 3600.0
-
-
-@contextlib.contextmanager
-def one_line_failures() -> Iterator[None]:
-    """Tell in one line what a database, its key file or the ledger in it refuses."""
-    try:
-        yield
-    except (BadKeyFile, FileNotFoundError) as error:
-        raise Failed(ExitCode.FAILURE, str(error)) from None
-    except InvalidSettings as error:
-        raise Failed(ExitCode.USAGE, f"{error.option}: {error}") from None
-    except ArgumentError as error:
-        raise Failed(ExitCode.USAGE, f"--database: {error}") from None
-    except BrokenLedger as error:
-        raise Failed(ExitCode.BROKEN, str(error)) from None
-    except CommandError as error:
-        raise Failed(ExitCode.REFUSED, f"the schema cannot be brought up to date: {error}") from None
-    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise Failed(ExitCode.UNAVAILABLE, f"the database cannot be used: {cause}") from None
-    except (*DOMAIN_ERRORS, RefusedRequest, ValidationError) as error:
-        problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
-        raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
-
-
-def database_file(url: URL) -> Path | None:
-    """The file that an SQLite URL names; None for a server."""
-    if url.get_backend_name() != "sqlite" or not url.database:
-        return None
-    return Path(url.database.removeprefix("file:").partition("?")[0])
-
-
-def refuse_missing(database: str) -> None:
-    """Refuse a file that is not there: SQLite would make an empty one."""
-    file = database_file(normalized_url(database))
-    if file is not None and not file.is_file():
-        raise Failed(
-            ExitCode.UNAVAILABLE, f"there is no database file {file}; --database names one, --url a service"
-        )
-
-
-def schema_of(engine: Engine) -> str | None:
-    """The schema's revision, read without changing anything; None where there is none."""
-    return migrate.revision(engine)
-
-
-def make_schema(database: str) -> None:
-    """Make a ledger where there is nothing yet; an older one is left as it is."""
-    engine = make_engine(database)
-    try:
-        if schema_of(engine) is None:
-            migrate.upgrade(engine)
-    finally:
-        engine.dispose()
 
 
 class Direct:
@@ -149,7 +86,14 @@ class Direct:
     def verification(self, name: str, progress: Progress) -> Fields:
         """Whether the chain holds, told entry by entry."""
         with self._reading() as reader:
-            return reader.verification(name, progress)
+            sequence = reader.dataset(name)["sequence"]
+            try:
+                return reader.verification(name, progress)
+            except (ValueError, LookupError, TypeError) as error:
+                # What was tampered with may no longer be readable at all.
+                told = f"cannot be replayed: {one_line(str(error))}"
+                broken = {"valid": False, "problems": [told], "head": None}
+                return {"dataset": name, "sequence": sequence, **broken}
 
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON."""
@@ -166,11 +110,13 @@ class Direct:
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key, in the application's own transaction."""
-        return self._application().open_dataset(body, key)
+        with contextlib.closing(self._application()) as application:
+            return application.open_dataset(body, key)
 
     def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
         """Set another limit if the dataset is still at ``sequence``."""
-        return self._application().change_budget(name, body, sequence, key)
+        with contextlib.closing(self._application()) as application:
+            return application.change_budget(name, body, sequence, key)
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
@@ -182,10 +128,13 @@ class Direct:
         """A token with its secret: whoever has the database and its key file may make the first."""
         with one_line_failures():
             settings, asked = self._settings(), TokenBody.model_validate(body)
+            refuse_foreign(self._database)
             make_schema(self._database)
             store, keys = TokenStore(self._opened().database), load_keys(settings.keys_path())
-            token = Issuer(store, keys.token_key, SystemClock()).create(_request(asked))
-            return {**token_fields(store.get(token.id)), "token": token.text}
+            intent = Intent(_ACTOR, hashed_key("/v1/tokens", check_key(key.encode())), hashed_request(body))
+            issuer = Issuer(store, keys.token_key, SystemClock())
+            token, row, _again = issuer.create_once(_request(asked), intent)
+            return {**token_fields(row), "token": token.text}
 
     def revoke_token(self, token_id: str) -> None:
         """End a token."""
@@ -201,8 +150,9 @@ class Direct:
         """The database, at the schema that this code reads."""
         if self._storage is None:
             refuse_missing(self._database)
+            refuse_foreign(self._database)
             self._storage = SqlStorage(make_engine(self._database))
-            found, wanted = schema_of(self._storage.database.reading), migrate.head_revision()
+            found, wanted = migrate.revision(self._storage.database.reading), migrate.head_revision()
             if found != wanted:
                 at = "has no ledger in it" if found is None else f"has its schema at {found}, not {wanted}"
                 raise Failed(ExitCode.REFUSED, f"the database {at}; dpledger migrate brings it there")
@@ -219,31 +169,13 @@ class Direct:
                 "a change of a dataset needs --token or DPLEDGER_TOKEN, also directly in a database:"
                 " its id stands in the entry",
             )
+        # The routes and all that they need take a while to load; who only reads does without.
+        from dpledger.cli.in_process import InProcess
+
         with one_line_failures():
             self._opened()
-            app = create_app(self._settings())
-        return Remote(_IN_PROCESS, self._token, _NO_LIMIT_SECONDS, _InProcess(app))
-
-
-class _InProcess(httpx2.BaseTransport):
-    """Starts the application for one request and stops it when that is answered."""
-
-    def __init__(self, app: LedgerApp) -> None:
-        self._app = app
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The application's response."""
-        with one_line_failures():
-            return asyncio.run(self._respond(request.method, request.url, request.headers, request.read()))
-
-    async def _respond(
-        self, method: str, url: httpx2.URL, headers: httpx2.Headers, content: bytes
-    ) -> httpx2.Response:
-        async with self._app.router.lifespan_context(self._app):
-            inner = httpx2.Request(method, url, headers=headers, content=content)
-            response = await httpx2.ASGITransport(self._app).handle_async_request(inner)
-            body = await response.aread()
-            return httpx2.Response(response.status_code, headers=response.headers, content=body)
+            transport = InProcess(self._settings())
+        return Remote(_IN_PROCESS, self._token, _NO_LIMIT_SECONDS, transport)
 
 
 def _request(body: TokenBody) -> TokenRequest:

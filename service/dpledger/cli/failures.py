@@ -83,5 +83,18 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except Failed as failed:
-            typer.echo(f"Error: {failed}", err=True)
-            raise typer.Exit(failed.code) from None
+            raise _ended(failed) from None
+        except UnicodeEncodeError as error:
+            raise _ended(_unwritable(error)) from None
+
+
+def _ended(failed: Failed) -> typer.Exit:
+    typer.echo(f"Error: {failed}", err=True)
+    return typer.Exit(failed.code)
+
+
+def _unwritable(error: UnicodeEncodeError) -> Failed:
+    """Bytes of the command line that are no text, or a terminal that has no such letter."""
+    if any("\ud800" <= character <= "\udfff" for character in error.object):
+        return Failed(ExitCode.USAGE, "an argument holds bytes that are no UTF-8")
+    return Failed(ExitCode.FAILURE, f"the output takes {error.encoding} only; --json always fits")

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,19 @@ import typer
 
 from dpledger.cli.failures import ExitCode, Failed
 
-__all__ = ["DATABASE_VARIABLE", "KEY_FILE_VARIABLE", "AsJson", "Place", "Quiet", "at_a_ledger", "at_a_service"]
+__all__ = [
+    "DATABASE_VARIABLE",
+    "KEY_FILE_VARIABLE",
+    "AsJson",
+    "Cursor",
+    "Key",
+    "Limit",
+    "Place",
+    "Quiet",
+    "at_a_ledger",
+    "at_a_service",
+    "new_key",
+]
 
 DATABASE_VARIABLE = "DPLEDGER_DATABASE"
 KEY_FILE_VARIABLE = "DPLEDGER_KEY_FILE"
@@ -22,11 +35,18 @@ _TIMEOUT_SECONDS = 30.0
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's own JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Draw no progress bar.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")]
+Cursor = Annotated[str | None, typer.Option("--next", help="The `next` of an earlier list, to go on.")]
+Key = Annotated[
+    str | None, typer.Option("--idempotency-key", help="The key of an earlier attempt, to repeat it.")
+]
 Url = Annotated[str | None, typer.Option(help="Address of a service; else DPLEDGER_URL.", metavar="URL")]
 Token = Annotated[
     str | None, typer.Option(help="Token to show; better kept in DPLEDGER_TOKEN.", metavar="TOKEN")
 ]
-Timeout = Annotated[float, typer.Option(min=0.1, help="How long to wait for the service's answer.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, max=86_400, help="How long to wait for the service's answer.")
+]
 Database = Annotated[
     str | None,
     typer.Option(help="URL of a database, opened directly; else DPLEDGER_DATABASE.", metavar="URL"),
@@ -84,6 +104,11 @@ def at_a_ledger(command: Callable[Concatenate[Place, P], None]) -> Callable[...,
         "key_file": KeyFile,
     }
     return _with_options(command, placed, options)
+
+
+def new_key() -> str:
+    """An idempotency key that nobody has used."""
+    return str(uuid.uuid4())
 
 
 def _chosen(url: str | None, database: str | None) -> tuple[str | None, str | None]:

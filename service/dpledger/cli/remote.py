@@ -32,6 +32,8 @@ class Remote:
         if not url.startswith(("http://", "https://")):
             raise Failed(ExitCode.USAGE, f"--url must start with http:// or https://, found {url}")
         self._url = url.rstrip("/")
+        # In this process nobody else speaks.
+        self._says = f"{self._url} says: " if transport is None else ""
         self._token = token
         self._seconds = timeout_seconds
         try:
@@ -110,6 +112,8 @@ class Remote:
         self._answer("DELETE", f"/v1/tokens/{_segment('token', token_id)}")
 
     def _keyed(self, path: str, body: Fields, key: str, headers: dict[str, str] | None = None) -> Fields:
+        if not (key.isascii() and key.isprintable()):
+            raise Failed(ExitCode.USAGE, "an Idempotency-Key takes printable ASCII characters only")
         try:
             return self._json("POST", path, json=body, headers={"Idempotency-Key": key, **(headers or {})})
         except Failed as failed:
@@ -145,7 +149,9 @@ class Remote:
         except httpx2.TransportError as error:
             raise Failed(ExitCode.UNAVAILABLE, f"{self._url} cannot be reached: {error}") from None
         except (httpx2.InvalidURL, UnicodeEncodeError):
-            raise Failed(ExitCode.USAGE, f"this cannot be sent to {self._url}: a name in it is odd") from None
+            raise Failed(
+                ExitCode.USAGE, f"this cannot be sent to {self._url}: it holds characters that cannot travel"
+            ) from None
 
     def _failure(self, response: httpx2.Response) -> Failed:
         try:
@@ -153,10 +159,13 @@ class Remote:
             slug, detail = str(problem["type"]).removeprefix("/problems/"), str(problem["detail"])
         except (ValueError, KeyError, TypeError):
             return self._stranger(response)
+        if slug == "not-found" and "kind" not in problem:
+            # The address is missing, not what was asked for: nobody may take that for an answer.
+            return self._stranger(response)
         if slug in ("unauthenticated", "token-ended"):
             wrong = "no token was given; --token or DPLEDGER_TOKEN names one"
             detail = wrong if self._token is None else "the token is wrong, revoked or expired"
-        return failure_of(slug, response.status_code, f"{self._url} says: {detail}")
+        return failure_of(slug, response.status_code, f"{self._says}{detail}")
 
     def _stranger(self, response: httpx2.Response) -> Failed:
         away = response.status_code in (502, 503, 504)
@@ -173,7 +182,7 @@ def _dataset(name: str) -> str:
 
 
 def _segment(kind: str, name: str) -> str:
-    """``name`` as one part of a path; dots alone would lead elsewhere."""
-    if not name.strip("."):
+    """``name`` as one part of a path; dots alone or a stroke would lead elsewhere."""
+    if not name.strip(".") or "/" in name:
         raise Failed(ExitCode.NOT_FOUND, f"there is no {kind} {json.dumps(name)}")
     return quote(name, safe="", errors="replace")

@@ -4,7 +4,7 @@ A :class:`Case` is one method on one small problem. ``test_contract.py`` runs al
 ``cases_*.py`` through the same tests.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpledger_client import Account, BudgetExhausted, Dataset, Ledger
+from dpledger_client import Account, Authorization, BudgetExhausted, Dataset, Ledger
 from dpledger_client._arrays import Floats
 from dpledger_client.mechanisms import Gaussian, Laplace, Mechanism, OutputMixture
 from dpledger_client.objectives import Logistic, Objective
@@ -24,7 +24,7 @@ RECORDS = 120
 FEATURES = 4
 ORDERS = (2.0, 4.0, 8.0, 16.0)
 PLENTY = 1e6
-Textbook = Callable[[Floats, Floats], Floats]
+Textbook = Callable[[Any, Any], Floats]
 
 
 def classification(seed: int = 5) -> tuple[Floats, Floats]:
@@ -36,7 +36,7 @@ def classification(seed: int = 5) -> tuple[Floats, Floats]:
     return rows, np.where(rows @ plane + 0.3 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
 
 
-def curve_budget(epsilons: Sequence[float] = (PLENTY,) * len(ORDERS)) -> dict[str, Any]:
+def curve_budget(epsilons: Iterable[float] = (PLENTY,) * len(ORDERS)) -> dict[str, Any]:
     """A budget that every kind of step can be charged to."""
     return {"accounting": "rdp-curve", "orders": list(ORDERS), "epsilons": list(epsilons)}
 
@@ -142,11 +142,21 @@ class Watch:
         self.iterates.append(iterate.w)
 
 
+def _as_array(data: Any) -> Any:
+    """An array as it is, or a list of arrays as an array of them."""
+    if not isinstance(data, list):
+        return np.asarray(data)
+    items = np.empty(len(data), dtype=object)
+    for place, item in enumerate(data):
+        items[place] = item
+    return items
+
+
 class Watched:
-    """An array whose every look is noted; its shape is public."""
+    """An array, or a list of arrays, whose every look is noted; its shape is public."""
 
     def __init__(self, array: Any, watch: Watch) -> None:
-        self._array = np.asarray(array)
+        self._array = _as_array(array)
         self._watch = watch
         self.shape = self._array.shape
         self.ndim = self._array.ndim
@@ -215,6 +225,17 @@ def _watch_questions(patch: pytest.MonkeyPatch, watch: Watch) -> None:
         return yes
 
     patch.setattr(Account, "authorize", asked)
+    authorize_all = Ledger.authorize_all
+
+    def all_asked(ledger: Ledger, *args: Any, **named: Any) -> Any:
+        answers = authorize_all(ledger, *args, **named)
+        watch.events.append("asked for several")
+        for answer in answers:
+            answered = f"granted {answer.granted.id}" if isinstance(answer, Authorization) else "refused"
+            watch.events.append(answered)
+        return answers
+
+    patch.setattr(Ledger, "authorize_all", all_asked)
 
 
 def charged_entries(dataset: Dataset) -> list[dict[str, Any]]:

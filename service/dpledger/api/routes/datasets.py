@@ -40,10 +40,11 @@ _BUDGET_PROBLEMS = (ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE)
 async def post_dataset(request: Request, body: DatasetBody, house: HouseOf, intent: IntentOf) -> Response:
     """Open a dataset; its budget's rule, orders and weights are fixed from here on."""
     caller_of(request).require_dataset(body.name)
-    return await decided(house, intent, _open, house.ledger, body)
+    return await decided(house, intent, open_dataset, house.ledger, body)
 
 
-def _open(ledger: LedgerService, body: DatasetBody, intent: Intent) -> Answer:
+def open_dataset(ledger: LedgerService, body: DatasetBody, intent: Intent) -> Answer:
+    """Read the budget and open the dataset."""
     dataset = NewDataset(
         name=body.name,
         description=body.description,

@@ -1,0 +1,65 @@
+"""A small neural network."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpledger_client._arrays import Floats
+from dpledger_client.estimators.base import Probabilities
+from dpledger_client.ledger import Account
+from dpledger_client.objectives import MLP, Objective, Regularizer
+from dpledger_client.optimizers import Method, NonPrivate
+
+__all__ = ["PrivateMLPClassifier"]
+
+
+class PrivateMLPClassifier(Probabilities):
+    """Fully connected layers of widths ``hidden``, each with a bias, and a softmax.
+
+    Parameters
+    ----------
+    account
+        What asks the ledger: ``ledger.dataset("adult").run("job-1")``.
+    classes
+        The labels that there are; they are public.
+    hidden, activation
+        Of :class:`dpledger_client.objectives.MLP`.
+    method, options, regularizer, records, reserve, progress
+        As in :class:`~dpledger_client.estimators.PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        account: Account | None = None,
+        *,
+        classes: Sequence[Any] = (0, 1),
+        hidden: Sequence[int] = (16,),
+        activation: str = "tanh",
+        method: str | Method | NonPrivate | None = None,
+        options: Mapping[str, Any] | None = None,
+        regularizer: Regularizer | None = None,
+        records: int | None = None,
+        reserve: int | None = None,
+        progress: bool | None = False,
+    ) -> None:
+        super().__init__(
+            account,
+            classes=classes,
+            method=method,
+            options=options,
+            regularizer=regularizer,
+            records=records,
+            reserve=reserve,
+            progress=progress,
+        )
+        self.hidden = hidden
+        self.activation = activation
+
+    @property
+    def _constant_column(self) -> bool:
+        return False
+
+    def _objective(self) -> Objective:
+        return MLP(tuple(self.hidden), len(self.classes_), self.activation, self.regularizer)
+
+    def _keep(self, w: Floats) -> None:
+        self.weights_ = w

@@ -1,0 +1,87 @@
+"""Private rows and labels as an objective wants them, made row by row when a release looks at them."""
+
+# X is what everybody calls it.
+# ruff: noqa: N803
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpledger_client._arrays import Floats
+
+__all__ = ["Codes", "Rows", "Targets", "as_indexed"]
+
+
+def as_indexed(data: Any) -> Any:
+    """Something with a shape and rows that can be indexed: frames and lists become arrays."""
+    if hasattr(data, "to_numpy"):
+        return data.to_numpy()
+    if hasattr(data, "tocsr"):
+        return data.tocsr()
+    return data if hasattr(data, "shape") else np.asarray(data)
+
+
+class _Prepared:
+    """An array that is made of another when it is looked at; its length is public."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return int(self._data.shape[0])
+
+    def __getitem__(self, rows: Any) -> Floats:
+        return self._made(self._data[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self[:], dtype=dtype)
+
+    def _made(self, taken: Any) -> Floats:
+        return np.asarray(taken, dtype=np.float64)
+
+
+class Rows(_Prepared):
+    """Rows as floating-point numbers, dense, with a column of ones if there is an intercept."""
+
+    def __init__(self, X: Any, *, intercept: bool) -> None:
+        super().__init__(X)
+        self._intercept = intercept
+        self.shape = len(self), int(X.shape[1]) + intercept
+        self.ndim = 2
+
+    def _made(self, taken: Any) -> Floats:
+        dense = super()._made(taken.toarray() if hasattr(taken, "toarray") else taken)
+        return np.hstack([dense, np.ones((len(dense), 1))]) if self._intercept else dense
+
+
+class Codes(_Prepared):
+    """Labels as their classes' codes; a label that is no class has the code ``other``."""
+
+    def __init__(self, y: Any, classes: Sequence[Any], codes: Sequence[float], other: float) -> None:
+        super().__init__(y)
+        self.shape = (len(self),)
+        self.ndim = 1
+        self._classes = classes
+        self._codes = codes
+        self._other = other
+
+    def _made(self, taken: Any) -> Floats:
+        labels = np.asarray(taken)
+        found = np.full(len(labels), self._other)
+        for label, code in zip(self._classes, self._codes, strict=True):
+            found[labels == label] = code
+        return found
+
+
+class Targets(_Prepared):
+    """Numbers, cut to within ``bound`` of zero."""
+
+    def __init__(self, y: Any, bound: float) -> None:
+        super().__init__(y)
+        self.shape = (len(self),)
+        self.ndim = 1
+        self._bound = bound
+
+    def _made(self, taken: Any) -> Floats:
+        return np.clip(super()._made(taken), -self._bound, self._bound)

@@ -1,0 +1,5 @@
+"""The command ``dpledger``."""
+
+from dpledger.cli.application import app, main
+
+__all__ = ["app", "main"]

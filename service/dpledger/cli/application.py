@@ -1,0 +1,49 @@
+"""The command ``dpledger`` and its subcommands."""
+
+from typing import Annotated
+
+import typer
+
+from dpledger import __version__
+from dpledger.cli.datasets import datasets
+from dpledger.cli.failures import OneLineErrors
+from dpledger.cli.history import entries, export, verify
+from dpledger.cli.questions import calibrate, convert, cost, forecast
+from dpledger.cli.serving import migrate, serve
+from dpledger.cli.tokens import tokens
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    cls=OneLineErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dpledger {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dpledger(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Keep the privacy budget of every dataset.
+
+    Commands about a ledger ask a service (--url, --token) or open a database (--database).
+    Exit codes: 0 yes, 1 failure, 2 usage, 3 refused, 4 not found, 5 unauthorized, 6 unavailable, 7 broken.
+    """
+
+
+for command in (serve, migrate, entries, verify, export, cost, convert, calibrate, forecast):
+    app.command()(command)
+app.add_typer(tokens, name="token")
+app.add_typer(datasets, name="dataset")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,102 @@
+"""Databases that are opened directly: which are refused, and how what goes wrong in one is told."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+from alembic.util import CommandError
+from pydantic import ValidationError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from dpledger.api.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
+from dpledger.auth.keys import BadKeyFile
+from dpledger.cli.failures import ExitCode, Failed, failure_of
+from dpledger.ledger.replay import BrokenLedger
+from dpledger.settings import InvalidSettings
+from dpledger.storage import engines, failures, migrate
+
+__all__ = ["files_of", "make_schema", "one_line_failures", "refuse_foreign", "refuse_missing"]
+
+_PROBLEMS: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, RefusedRequest, ValidationError)
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+
+
+@contextlib.contextmanager
+def one_line_failures() -> Iterator[None]:
+    """Tell in one line what a database, its key file or the ledger in it refuses."""
+    try:
+        yield
+    except (BadKeyFile, FileNotFoundError) as error:
+        raise Failed(ExitCode.FAILURE, str(error)) from None
+    except InvalidSettings as error:
+        raise Failed(ExitCode.USAGE, f"{error.option}: {error}") from None
+    except ArgumentError as error:
+        raise Failed(ExitCode.USAGE, f"--database: {error}") from None
+    except BrokenLedger as error:
+        raise Failed(ExitCode.BROKEN, str(error)) from None
+    except CommandError as error:
+        raise Failed(ExitCode.REFUSED, f"the schema cannot be brought up to date: {error}") from None
+    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        told = failures.translated(error) or f"the database cannot be used: {cause}"
+        raise Failed(ExitCode.UNAVAILABLE, str(told)) from None
+    except _PROBLEMS as error:
+        problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
+        raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
+
+
+def refuse_missing(database: str) -> None:
+    """Refuse a file that is not there: SQLite would make an empty one."""
+    file = _file_of(database)
+    if file is not None and not file.is_file():
+        raise Failed(
+            ExitCode.UNAVAILABLE, f"there is no database file {file}; --database names one, --url a service"
+        )
+
+
+def refuse_foreign(database: str) -> None:
+    """Refuse a file that another program keeps, before anything of it is changed.
+
+    Opening a ledger sets the file's mode, which is no business of ours in a file that holds none.
+    """
+    file = _file_of(database)
+    if file is None or not file.is_file():
+        return
+    address = f"{file.resolve().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=engines.BUSY_SECONDS)) as connection:
+        names = {name for (name,) in connection.execute(_TABLES)}
+    if names and "alembic_version" not in names:
+        raise Failed(ExitCode.REFUSED, f"{file} holds the tables of another program, and no ledger")
+
+
+def make_schema(database: str) -> None:
+    """Make a ledger where there is nothing yet; an older one is left as it is."""
+    engine = engines.make_engine(database)
+    try:
+        if migrate.revision(engine) is None:
+            migrate.upgrade(engine)
+    finally:
+        engine.dispose()
+
+
+def files_of(database: str, key_file: Path | None) -> set[Path]:
+    """The files that a ledger keeps on this machine, which nothing else may be written over."""
+    with one_line_failures():
+        file = _file_of(database)
+    endings = ("", "-wal", "-shm", "-journal", ".keys.json")
+    beside = [] if file is None else [Path(f"{file}{ending}") for ending in endings]
+    return {each.resolve() for each in (*beside, key_file) if each is not None}
+
+
+def _file_of(database: str) -> Path | None:
+    return _sqlite_file(engines.normalized_url(database))
+
+
+def _sqlite_file(url: URL) -> Path | None:
+    """The file that an SQLite URL names; None for a server, or where it names none."""
+    if url.get_backend_name() != "sqlite" or not url.database or ":memory:" in url.database:
+        return None
+    return Path(url.database.removeprefix("file:").partition("?")[0])

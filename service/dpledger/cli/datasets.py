@@ -1,0 +1,264 @@
+"""``dpledger dataset``: open and list datasets, show what is left, change a budget."""
+
+import enum
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from dpledger.cli.ledgers import Fields, gathered, opened
+from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, at_a_ledger, new_key
+from dpledger.cli.showing import (
+    amount_text,
+    limit_text,
+    moment_text,
+    number_down,
+    number_up,
+    percent_left,
+    percent_spent,
+    print_json,
+    show_pairs,
+    show_table,
+)
+from dpledger.cli.wording import described, number
+
+__all__ = ["Adjacency", "DatasetName", "datasets"]
+
+datasets = typer.Typer(
+    no_args_is_help=True, help="Open and list datasets, show what is left, change a budget."
+)
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's name.")]
+Budget = Annotated[
+    str,
+    typer.Option(
+        metavar="BUDGET",
+        help="The filter and its limit: zcdp:rho=0.5, rdp:epsilon=1,delta=1e-6, gdp:mu=0.7, JSON or @file.",
+    ),
+]
+_COORDINATES = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "mu_squared": "μ²"}
+
+
+class Adjacency(enum.Enum):
+    """What neighbours differ in."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+
+class PartitionKey(enum.Enum):
+    """Whether neighbours keep their partition."""
+
+    FIXED = "fixed"
+    PRIVATE = "private"
+
+
+@datasets.command("open")
+@at_a_ledger
+def open_dataset(
+    place: Place,
+    name: DatasetName,
+    budget: Budget,
+    adjacency: Annotated[Adjacency, typer.Option(help="What neighbours differ in.")] = Adjacency.ADD_REMOVE,
+    unit: Annotated[str, typer.Option(help="What is protected: record, user, session…")] = "record",
+    records: Annotated[int | None, typer.Option(min=1, help="Its public size, if it has one.")] = None,
+    description: Annotated[str, typer.Option(help="A note for whoever reads the list.")] = "",
+    partition_key: Annotated[
+        PartitionKey | None, typer.Option(help="Whether neighbours keep their partition.")
+    ] = None,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a dataset; its budget's rule, orders and weights are fixed from here on.
+
+    Needs an admin token, also directly in a database: its id stands in the entry.
+    """
+    body: Fields = {"name": name, "adjacency": adjacency.value, "unit": unit, "description": description}
+    body |= {} if records is None else {"records": records}
+    body |= {} if partition_key is None else {"partition_key": partition_key.value}
+    body["budget"] = described("--budget", budget, "accounting")
+    with opened(place) as ledger:
+        made = ledger.open_dataset(body, idempotency_key or new_key())
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(f"opened {made['name']}: {limit_text(made['budget'])}, {made['adjacency']}")
+
+
+@datasets.command("list")
+@at_a_ledger
+def list_datasets(
+    place: Place,
+    search: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List datasets by name, with what is left of each budget."""
+    with opened(place) as ledger:
+        page = gathered(lambda many, after: ledger.datasets(search, many, after), limit, cursor)
+    if as_json:
+        return print_json(page)
+    columns = ("dataset", "budget", "left", "left>", "entries>?", "partitions>?", "changed (UTC)?")
+    show_table(
+        columns, [_row(each) for each in page["items"]], "no datasets; dpledger dataset open makes one"
+    )
+    return _tell_more(page)
+
+
+def _row(found: Fields) -> list[str]:
+    left = found["remaining"]
+    return [
+        found["name"],
+        limit_text(found["budget"]),
+        amount_text(left),
+        percent_left(left["fraction"]),
+        str(found["sequence"]),
+        str(found["partitions"]),
+        moment_text(found["changed_at"]),
+    ]
+
+
+def _tell_more(page: Fields) -> None:
+    if page["next"] is not None:
+        typer.echo(f"more: --next {page['next']}")
+
+
+@datasets.command("show")
+@at_a_ledger
+def show_dataset(place: Place, name: DatasetName, as_json: AsJson = False) -> None:
+    """Show a dataset and what is left of its budget."""
+    with opened(place) as ledger:
+        found = ledger.dataset(name)
+    if as_json:
+        return print_json(found)
+    left = found["remaining"]
+    show_pairs(
+        [
+            ("dataset", found["name"]),
+            ("description", found["description"] or None),
+            ("adjacency", found["adjacency"]),
+            ("unit", found["unit"]),
+            ("records", None if found["records"] is None else str(found["records"])),
+            ("budget", limit_text(found["budget"])),
+            ("left", f"{amount_text(left)} ({percent_left(left['fraction'])})"),
+            (
+                "partitions",
+                f"{found['partitions']} ({found['partition_key']})" if found["partitions"] else None,
+            ),
+            ("entries", str(found["sequence"])),
+            ("opened (UTC)", moment_text(found["opened_at"])),
+            ("changed (UTC)", moment_text(found["changed_at"])),
+        ]
+    )
+    return None
+
+
+@datasets.command("budget")
+@at_a_ledger
+def show_budget(
+    place: Place,
+    name: DatasetName,
+    delta: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="NUMBER", help="The δ at which the running ε is shown."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show limit, spent, reserved and remaining in the filter's own terms."""
+    with opened(place) as ledger:
+        found = ledger.budget(name, delta)
+    if as_json:
+        return print_json(found)
+    show_pairs(
+        [
+            ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
+            ("limit", _coordinates(found["limit"], number_down)),
+            ("spent", _coordinates(found["spent"], number_up)),
+            ("reserved", f"{found['reserved']['open']} open, {_coordinates(found['reserved'], number_up)}"),
+            ("remaining", _coordinates(found["remaining"], number_down)),
+            ("left", percent_left(found["fraction"])),
+        ]
+    )
+    _show_curve(found)
+    return None
+
+
+def _show_curve(found: Fields) -> None:
+    """Limit, spent and left at every order that has room at all."""
+    orders = found["limit"].get("orders")
+    if orders is None:
+        return
+    parts = [found[part]["epsilons"] for part in ("limit", "spent", "remaining")]
+    rows = [
+        [f"{order:.6g}", number_down(limit), number_up(spent), number_down(left)]
+        for order, limit, spent, left in zip(orders, *parts, strict=True)
+        if limit > 0.0
+    ]
+    show_table(("order>", "limit ε>", "spent ε>", "left ε>"), rows, "no order has any room")
+
+
+def _coordinates(amounts: Fields, shown: Callable[[float], str]) -> str:
+    """ρ, μ² or ε where they are numbers of their own; a curve is shown order by order."""
+    found = [f"{symbol} = {shown(amounts[name])}" for name, symbol in _COORDINATES.items() if name in amounts]
+    if "indicative_epsilon" in amounts:
+        found.append(f"an indicative ε = {shown(amounts['indicative_epsilon'])}")
+    found += [f"δ = {amounts['delta']:g}"] if "delta" in amounts else []
+    found += ["its curve below"] if "orders" in amounts else []
+    found += [f"additive δ = {shown(amounts['additive_delta'])}"] if amounts.get("additive_delta") else []
+    return ", ".join(found)
+
+
+@datasets.command("runs")
+@at_a_ledger
+def list_runs(
+    place: Place, name: DatasetName, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False
+) -> None:
+    """List runs with what each has spent."""
+    with opened(place) as ledger:
+        page = gathered(lambda many, after: ledger.runs(name, many, after), limit, cursor)
+    if as_json:
+        return print_json(page)
+    rows = [
+        [
+            each["run"],
+            str(each["entries"]),
+            percent_spent(each["fraction"]),
+            moment_text(each["first_at"]),
+            moment_text(each["last_at"]),
+        ]
+        for each in page["items"]
+    ]
+    show_table(
+        ("run", "entries>", "spent>", "first (UTC)?", "last (UTC)?"), rows, "no run has spent anything"
+    )
+    return _tell_more(page)
+
+
+@datasets.command("change-budget")
+@at_a_ledger
+def change_budget(
+    place: Place,
+    name: DatasetName,
+    budget: Budget,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    if_match: Annotated[
+        int | None,
+        typer.Option(min=1, help="Refuse unless the dataset is at this entry. Default: where it is."),
+    ] = None,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set another limit under the same rule; below what is spent it closes the dataset to spending.
+
+    Needs an admin token, also directly in a database: its id stands in the entry.
+    """
+    body = {"budget": described("--budget", budget, "accounting"), "reason": reason}
+    with opened(place) as ledger:
+        sequence = ledger.dataset(name)["sequence"] if if_match is None else if_match
+        changed = ledger.change_budget(name, body, sequence, idempotency_key or new_key())
+    if as_json:
+        print_json(changed)
+    else:
+        left = changed["remaining"]
+        told = f"{amount_text(left)} ({percent_left(left['fraction'])}) is left"
+        typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {told}")

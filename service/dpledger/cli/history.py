@@ -1,0 +1,180 @@
+"""``dpledger entries``, ``verify`` and ``export``: what a ledger holds, and whether it holds together."""
+
+import contextlib
+import enum
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from dpledger.cli.datasets import DatasetName
+from dpledger.cli.failures import ExitCode, Failed
+from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, gathered, opened
+from dpledger.cli.places import AsJson, Cursor, Limit, Place, Quiet, at_a_ledger
+from dpledger.cli.progress import drawn
+from dpledger.cli.showing import moment_text, percent_left, print_json, show_table
+
+__all__ = ["entries", "export", "verify"]
+
+_SHOWN_PROBLEMS = 3
+
+
+class Kind(enum.Enum):
+    """What an entry records."""
+
+    OPENED = "opened"
+    BUDGET_CHANGED = "budget-changed"
+    PARTITIONS_OPENED = "partitions-opened"
+    AUTHORIZED = "authorized"
+    RESERVED = "reserved"
+    SETTLED = "settled"
+    EXPIRED = "expired"
+
+
+@at_a_ledger
+def entries(
+    place: Place,
+    name: DatasetName,
+    run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only those of this kind.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Only those of this partition.")] = None,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="The last one first.")] = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the entries of a dataset."""
+    query = EntryQuery(None if kind is None else kind.value, run, partition, newest_first)
+    with opened(place) as ledger:
+        page = gathered(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
+    if as_json:
+        return print_json(page)
+    columns = ("entry>", "time (UTC)", "kind", "run", "purpose?", "times>?", "left>", "by?", "hash?")
+    show_table(columns, [_row(each) for each in page["items"]], "no such entries")
+    if page["next"] is not None:
+        typer.echo(f"more: --next {page['next']}")
+    return None
+
+
+def _row(entry: Fields) -> list[str]:
+    fraction = entry.get("fraction_left")
+    return [
+        str(entry["sequence"]),
+        moment_text(entry["at"]),
+        entry["kind"],
+        entry.get("run", ""),
+        entry.get("purpose", ""),
+        str(entry.get("used", entry.get("times", ""))),
+        "" if fraction is None else percent_left(fraction),
+        entry["actor"],
+        entry["hash"][:12],
+    ]
+
+
+@at_a_ledger
+def verify(
+    place: Place,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="DATASET", help="Which; all of them by default.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay every entry: whether chains hold and totals are what the entries say; exit 7 if not."""
+    with opened(place) as ledger:
+        found = [_verified(ledger, name, quiet or as_json) for name in names or _all_names(ledger)]
+    if as_json:
+        print_json(found[0] if names and len(names) == 1 else {"items": found, "next": None})
+    else:
+        columns = ("dataset", "verdict", "entries>", "head")
+        rows = [_verdict(each) for each in found]
+        show_table(columns, rows, "no datasets; dpledger dataset open makes one")
+        for each in found:
+            _tell_problems(each)
+    if not all(each["valid"] for each in found):
+        raise typer.Exit(ExitCode.BROKEN)
+
+
+def _all_names(ledger: Ledger) -> list[str]:
+    page = gathered(lambda many, after: ledger.datasets(None, many, after), sys.maxsize, None)
+    return [each["name"] for each in page["items"]]
+
+
+def _verified(ledger: Ledger, name: str, quiet: bool) -> Fields:
+    with drawn(f"verifying {name}", quiet) as step:
+        return ledger.verification(name, step)
+
+
+def _verdict(found: Fields) -> list[str]:
+    verdict = "holds" if found["valid"] else "BROKEN"
+    return [found["dataset"], verdict, str(found["sequence"]), (found["head"] or "none")[:16]]
+
+
+def _tell_problems(found: Fields) -> None:
+    problems = found["problems"]
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        typer.echo(f"{found['dataset']}: {problem}")
+    if len(problems) > _SHOWN_PROBLEMS:
+        typer.echo(f"{found['dataset']}: and {len(problems) - _SHOWN_PROBLEMS} more; --json lists them all")
+
+
+@at_a_ledger
+def export(
+    place: Place,
+    name: DatasetName,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")
+    ] = Path("-"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write every entry as a line of JSON, oldest first.
+
+    A file appears when it is whole; a failed export leaves none behind.
+    """
+    if output != Path("-"):
+        _refuse_to_overwrite(place, output, force)
+    with opened(place) as ledger, drawn("exporting", quiet) as step, _written(output) as file:
+        total, done, last = ledger.dataset(name)["sequence"], 0, b"\n"
+        for piece in ledger.export(name):
+            file.write(piece)
+            done, last = done + piece.count(b"\n"), piece[-1:]
+            step(done, max(done, total))
+        if last != b"\n":
+            raise Failed(ExitCode.UNAVAILABLE, f"the export ended early, after {done} of {total} entries")
+        if done < total:
+            raise Failed(ExitCode.BROKEN, f"{name} counts {total} entries, and {done} are there")
+
+
+def _refuse_to_overwrite(place: Place, output: Path, force: bool) -> None:
+    if place.url is None:
+        from dpledger.cli.databases import files_of
+        from dpledger.settings import DEFAULT_DATABASE
+
+        if output.resolve() in files_of(place.database or DEFAULT_DATABASE, place.key_file):
+            raise Failed(ExitCode.REFUSED, f"{output} belongs to the ledger itself")
+    if output.exists() and not force:
+        raise Failed(ExitCode.REFUSED, f"{output} is there already; --force replaces it")
+
+
+@contextlib.contextmanager
+def _written(output: Path) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that takes its name when it is whole and on disk."""
+    if output == Path("-"):
+        yield sys.stdout.buffer
+        return
+    partial = output.with_name(f".{output.name}.{secrets.token_hex(4)}")
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(output)
+    except OSError as error:
+        raise Failed(ExitCode.FAILURE, f"cannot write {output}: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)

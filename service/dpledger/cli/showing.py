@@ -1,0 +1,131 @@
+"""What a person reads: plain tables on standard output. What is left is rounded down, what is spent up."""
+
+import decimal
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+
+__all__ = [
+    "amount_text",
+    "limit_text",
+    "moment_text",
+    "number_down",
+    "number_up",
+    "percent_left",
+    "percent_spent",
+    "print_json",
+    "show_pairs",
+    "show_table",
+]
+
+_UNBOUNDED_COLUMNS = 10_000
+_DOWN, _UP = (decimal.Context(prec=6, rounding=way) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
+_SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON whose floats round-trip exactly."""
+    typer.echo(json.dumps(value, allow_nan=False))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Rows under their headings, or one line that says what to do where there is none.
+
+    A heading that ends in ``>`` stands over numbers, which are set to the right; one that ends in ``?``
+    is left out, the last first, where the terminal is too narrow for all.
+    """
+    console = _console()
+    if not rows:
+        return console.print(empty)
+    kept = list(range(len(columns)))
+    optional = [index for index in kept if "?" in columns[index]]
+    table = _table(columns, rows, kept)
+    while optional and _width(console, table) > console.width:
+        kept.remove(optional.pop())
+        table = _table(columns, rows, kept)
+    return console.print(table)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index in kept:
+        heading = columns[index].rstrip(">?")
+        justify: JustifyMethod = "right" if ">" in columns[index] else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[index] for index in kept))
+    return table
+
+
+def _width(console: Console, table: Table) -> int:
+    """How many columns of the screen a table takes when nothing is folded."""
+    return console.measure(table, options=console.options.update(width=_UNBOUNDED_COLUMNS)).maximum
+
+
+def show_pairs(pairs: Iterable[tuple[str, str | None]]) -> None:
+    """Names and values, one a line; what has no value is left out."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in pairs:
+        if value is not None:
+            grid.add_row(name, value)
+    _console().print(grid)
+
+
+def _console() -> Console:
+    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        # A pipe has no edge: nothing is folded or left out for whoever reads on.
+        console.width = _UNBOUNDED_COLUMNS
+    return console
+
+
+def number_down(value: float | None) -> str:
+    """Six digits, never above the value: for limits and for what is left."""
+    return "none" if value is None else _six(value, _DOWN)
+
+
+def number_up(value: float | None) -> str:
+    """Six digits, never below the value: for costs and what is spent."""
+    return "none" if value is None else _six(value, _UP)
+
+
+def _six(value: float, context: decimal.Context) -> str:
+    # Rounded from the shortest decimal that reads back as the value, so that 0.1 stays 0.1.
+    return f"{float(context.create_decimal(repr(value))):.6g}" if math.isfinite(value) else str(value)
+
+
+def percent_left(fraction: float) -> str:
+    """A part that is left, in per cent, rounded down."""
+    return f"{math.floor(fraction * 1000.0) / 10.0:.1f} %"
+
+
+def percent_spent(fraction: float) -> str:
+    """A part that is spent, in per cent, rounded up."""
+    return f"{math.ceil(fraction * 1000.0) / 10.0:.1f} %" if math.isfinite(fraction) else "over 100 %"
+
+
+def amount_text(amounts: dict[str, Any]) -> str:
+    """What is left, in the budget's own terms."""
+    found = [
+        f"{symbol} = {number_down(amounts[name])}" for name, symbol in _SYMBOLS.items() if name in amounts
+    ]
+    if not found:
+        return percent_left(amounts["fraction"]) if "fraction" in amounts else "a curve"
+    return f"{found[0]} at δ = {amounts['delta']:g}" if "delta" in amounts else found[0]
+
+
+def limit_text(budget: dict[str, Any]) -> str:
+    """A budget's limit with its rule."""
+    return f"{budget['accounting']}, {amount_text(budget)}"
+
+
+def moment_text(moment: str | None) -> str:
+    """A time to the second, in UTC."""
+    return "never" if moment is None else moment[:19].replace("T", " ")

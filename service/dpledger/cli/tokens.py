@@ -1,0 +1,97 @@
+"""``dpledger token``: make, list and revoke tokens."""
+
+import datetime as dt
+from typing import Annotated, Any
+
+import typer
+
+from dpledger.auth.scopes import Scope
+from dpledger.cli.ledgers import gathered, opened
+from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, at_a_ledger, new_key
+from dpledger.cli.showing import moment_text, print_json, show_table
+from dpledger.cli.wording import number
+
+__all__ = ["tokens"]
+
+tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
+
+
+@tokens.command("create")
+@at_a_ledger
+def create_token(
+    place: Place,
+    scope: Annotated[list[Scope], typer.Option(help="What it may do; may be repeated.")],
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Limit it to this dataset; may be repeated.")
+    ] = None,
+    description: Annotated[str, typer.Option(help="A note for the list of tokens.")] = "",
+    expires_in_seconds: Annotated[
+        float | None, typer.Option(parser=number, metavar="NUMBER", help="How long it is good.")
+    ] = None,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and print it; it is shown only now.
+
+    In a database this needs no token, but its key file; an empty database is made into a ledger.
+    """
+    body = {
+        "scopes": sorted({each.value for each in scope}),
+        "datasets": sorted(set(dataset)) if dataset else None,
+        "description": description,
+        "expires_in_seconds": expires_in_seconds,
+    }
+    given = {name: value for name, value in body.items() if value is not None}
+    with opened(place) as ledger:
+        made = ledger.create_token(given, idempotency_key or new_key())
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(made["token"])
+
+
+@tokens.command("list")
+@at_a_ledger
+def list_tokens(place: Place, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False) -> None:
+    """List tokens, without their secrets."""
+    with opened(place) as ledger:
+        page = gathered(ledger.tokens, limit, cursor)
+    if as_json:
+        return print_json(page)
+    columns = ("id", "scopes", "datasets", "state", "expires?", "description?")
+    show_table(columns, [_row(item) for item in page["items"]], "no tokens; dpledger token create makes one")
+    return None
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    return [
+        item["id"],
+        ", ".join(item["scopes"]),
+        "all" if item["datasets"] is None else ", ".join(item["datasets"]),
+        _state(item),
+        moment_text(item["expires_at"]),
+        item["description"],
+    ]
+
+
+def _state(item: dict[str, Any]) -> str:
+    if item["revoked_at"]:
+        return "revoked"
+    ends = item["expires_at"]
+    return "expired" if ends and dt.datetime.fromisoformat(ends) <= dt.datetime.now(dt.UTC) else "good"
+
+
+@tokens.command("revoke")
+@at_a_ledger
+def revoke_token(
+    place: Place,
+    token_id: Annotated[str, typer.Argument(help="The middle part of the token.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token; from now on it decides nothing."""
+    with opened(place) as ledger:
+        ledger.revoke_token(token_id)
+    if as_json:
+        print_json({"id": token_id, "revoked": True})
+    else:
+        typer.echo(f"revoked {token_id}")

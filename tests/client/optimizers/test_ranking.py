@@ -1,0 +1,320 @@
+"""Ranking: what one list can change, what the bound of a batch costs, metrics, and that it learns."""
+
+# X is what everybody calls it.
+# ruff: noqa: N806
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, ndcg_score
+
+from dpledger_client import Dataset, Gaussian, Ledger, WithoutReplacement, insecure_testing_noise
+from dpledger_client._arrays import Floats
+from dpledger_client.objectives import Logistic
+from dpledger_client.objectives.ranking import (
+    BayesRank,
+    LinearScorer,
+    ListMLE,
+    ListNet,
+    MLPScorer,
+    Ranking,
+    Scorer,
+)
+from dpledger_client.optimizers import Result, minimize
+from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.priv_br import PrivBR, SpectralNormalization
+from dpledger_client.ranking_metrics import average_precision, mean_average_precision, mean_ndcg, ndcg
+from tests.client.optimizers.cases_ranking import FEATURES, Lists, ranking
+from tests.client.optimizers.contract import charged_entries, curve_budget, watching
+
+Opened = Callable[..., Dataset]
+LINEAR, NET = LinearScorer(FEATURES), MLPScorer(FEATURES, 4)
+relevances = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=4)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def _list(seed: int) -> Floats:
+    return np.random.default_rng(seed).normal(size=(4, FEATURES))
+
+
+def _gradient(objective: BayesRank, w: Floats, documents: Floats, judged: Any) -> Floats:
+    return objective.gradient_sum(w, [documents], [np.array(judged)])
+
+
+@pytest.mark.parametrize("scorer", [LINEAR, NET], ids=["linear", "network"])
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("k", [1, 2])
+@settings(max_examples=40, deadline=None)
+@given(first=relevances, second=relevances, seed=seeds)
+def test_other_relevances_move_a_gradient_by_no_more_than_its_bound(
+    scorer: Scorer, single: bool, k: int, first: list[float], second: list[float], seed: int
+) -> None:
+    objective, documents = BayesRank(scorer, k=k, single=single), _list(seed)
+    w = np.random.default_rng(seed).normal(size=scorer.dimension)
+    one, other = (_gradient(objective, w, documents, judged) for judged in (first, second))
+    for moved, change in ((one - other, "relabelled"), (one, "removed"), (2.0 * one, "exchanged")):
+        assert np.linalg.norm(moved) <= objective.list_bound(w, documents, change) * (1.0 + 1e-9) + 1e-15
+
+
+def test_the_reduced_bounds_are_reached() -> None:
+    documents, w = np.array([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0]]), np.zeros(3)
+    objective = BayesRank(LINEAR, single=True)
+    up, down = (_gradient(objective, w, documents, judged) for judged in ([1.0, 0.0], [0.0, 1.0]))
+    assert np.linalg.norm(up - down) == pytest.approx(objective.list_bound(w, documents, "relabelled"))
+    assert np.linalg.norm(up) == pytest.approx(objective.list_bound(w, documents, "removed"))
+
+
+@pytest.mark.parametrize("scorer", [LINEAR, NET], ids=["linear", "network"])
+@pytest.mark.parametrize("single", [False, True])
+def test_a_bound_is_the_sum_of_the_norms_of_what_the_ndcg_multiplies(scorer: Scorer, single: bool) -> None:
+    """By gradients of lists in which one document alone is relevant, which for k = 1 are v(π) = u(d)."""
+    documents, w = _list(5), np.random.default_rng(5).normal(size=scorer.dimension)
+    objective = BayesRank(scorer, single=single)
+    norms = sorted(np.linalg.norm(_gradient(objective, w, documents, only)) for only in np.eye(4))
+    expected = (norms[-1], norms[-1] + norms[-2]) if single else (sum(norms), sum(norms))
+    found = [objective.list_bound(w, documents, change) for change in ("removed", "relabelled")]
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert all(one >= other for one, other in zip(found, expected, strict=True))
+
+
+def test_keeping_one_document_makes_the_bound_smaller() -> None:
+    documents = np.random.default_rng(1).normal(size=(40, FEATURES))
+    whole, reduced = (BayesRank(LINEAR, single=single) for single in (False, True))
+    bounds = [each.list_bound(np.zeros(FEATURES), documents, "relabelled") for each in (whole, reduced)]
+    assert bounds[1] < bounds[0] / 8.0
+
+
+WILD: list[tuple[Any, Any]] = [
+    (np.full((4, FEATURES), np.nan), np.ones(4)),
+    (np.full((4, FEATURES), 1e200), np.array([1.0, 0.0, 0.0, 2.0])),
+    (1e4 * _list(3), np.array([0.0, 1.0, np.inf, 0.0])),
+    (_list(3), np.full(4, np.nan)),
+    (_list(3), np.ones(2)),
+    (np.ones((4, 9)), np.ones(4)),
+    (np.ones(4), np.ones(4)),
+    (_list(3), np.array(1.0)),
+    (np.empty((0, FEATURES)), np.empty(0)),
+    (np.array([["a"] * FEATURES] * 4), np.ones(4)),
+    ([[10**400] * FEATURES] * 4, np.ones(4)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WILD)))
+@pytest.mark.parametrize("change", ["removed", "relabelled", "exchanged"])
+def test_a_list_of_any_kind_stays_within_the_bound(number: int, change: str) -> None:
+    """Also one that is not among the public documents."""
+    objective, bound = BayesRank(LINEAR), 0.05
+    w, (X, y) = np.ones(FEATURES), ranking(3)
+    documents, judged = WILD[number]
+    without = objective.bounded_gradient_sum(w, X, y, bound, change)
+    added = objective.bounded_gradient_sum(w, [*X, documents], [*y, judged], bound, change)
+    assert np.isfinite(added).all()
+    assert np.linalg.norm(added - without) <= bound / (2.0 if change == "exchanged" else 1.0)
+
+
+@pytest.mark.parametrize("number", range(len(WILD)))
+@pytest.mark.parametrize("kind", [ListNet, ListMLE, BayesRank])
+def test_a_list_of_any_kind_stays_within_the_clip(number: int, kind: type[Ranking]) -> None:
+    objective, clip = kind(LINEAR), 0.2
+    w, (X, y) = np.ones(FEATURES), ranking(3)
+    without = objective.clipped_gradient_sum(w, X, y, clip)
+    added = objective.clipped_gradient_sum(w, [*X, WILD[number][0]], [*y, WILD[number][1]], clip)
+    assert np.isfinite(added).all()
+    assert np.linalg.norm(added - without) <= clip
+
+
+@pytest.mark.parametrize("kind", [ListNet, ListMLE, BayesRank])
+def test_norms_losses_and_gradients_agree(kind: type[Ranking]) -> None:
+    objective = kind(NET)
+    X, y = ranking(1200)
+    w = NET.initial()
+    norms = objective.gradient_norms(w, X, y)
+    assert np.linalg.norm(objective.gradient_sum(w, X[:1], y[:1])) == pytest.approx(norms[0])
+    one_by_one = sum(objective.gradient_sum(w, X[j : j + 1], y[j : j + 1]) for j in range(len(X)))
+    np.testing.assert_allclose(objective.gradient_sum(w, X, y), one_by_one, atol=1e-9)
+    losses = objective.losses(w, X, y)
+    assert (losses >= 0.0).all()
+    direction = np.random.default_rng(0).normal(size=len(w))
+    ahead, behind = (objective.loss(w + h * direction, X, y) for h in (1e-6, -1e-6))
+    assert (ahead - behind) / 2e-6 == pytest.approx(objective.gradient(w, X, y) @ direction, abs=1e-7)
+
+
+def test_a_list_that_does_not_fit_has_no_loss() -> None:
+    assert np.isnan(ListNet(LINEAR).losses(np.zeros(3), [np.ones((2, 3))], [np.ones(3)])).all()
+    assert ListNet(LINEAR).clipped_loss_sum(np.zeros(3), [np.ones((2, 3))], [np.ones(3)], 1.0) <= 1.0
+
+
+def _trained(
+    dataset: Dataset, objective: Ranking, method: Any, data: tuple[Lists, Lists], **more: Any
+) -> Result:
+    X, y = data
+    with insecure_testing_noise(7):
+        return minimize(objective, X, y, account=dataset.run("job"), method=method, records=len(X), **more)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_neighbours_release_values_within_the_sensitivity(
+    open_dataset: Opened, adjacency: str, rate: float
+) -> None:
+    """The same samples are drawn; the neighbour's relevances are others, or none."""
+    X, y = ranking()
+    changed = [*y[:4], y[4][::-1] + 1.0 if adjacency == "replace-one" else np.zeros_like(y[4]), *y[5:]]
+    method = PrivBR(X, 1, noise_multiplier=1.0, rate=rate, step_size=1.0)
+    values = []
+    for judged in (y, changed):
+        dataset = open_dataset(budget=curve_budget(), adjacency=adjacency)
+        with watching() as watch:
+            _trained(dataset, BayesRank(LINEAR), method, (X, judged))
+        (draw,) = watch.draws
+        values.append(draw.value)
+        assert isinstance(draw.mechanism, Gaussian)
+        assert draw.mechanism.sensitivity == 1.0
+    assert 0.0 < np.linalg.norm(values[0] - values[1]) <= 1.0
+
+
+def test_the_bound_of_a_batch_is_charged_as_if_the_sample_were_published(
+    open_dataset: Opened, ledger: Ledger
+) -> None:
+    """q = 0.01, σ = 1, α = 2: 0.01704, where amplifying would charge less than 3e-4."""
+    X, y = ranking(100)
+    dataset = open_dataset(budget=curve_budget(), adjacency="replace-one")
+    method = PrivBR(X, 1, noise_multiplier=1.0, rate=0.01, step_size=1.0, bound="batch")
+    result = _trained(dataset, BayesRank(LINEAR), method, (X, y))
+    assert result.spent.epsilons[0] == pytest.approx(np.log(0.99 + 0.01 * np.e), rel=1e-9)
+    assert result.spent.epsilons[0] == pytest.approx(0.01704, abs=5e-6)
+    amplified = ledger.cost(
+        Gaussian(1.0, 1.0), adjacency="replace-one", sample=WithoutReplacement(0.01), orders=[2.0]
+    )
+    assert amplified.epsilons[0] < result.spent.epsilons[0] / 50.0
+
+
+def test_the_bound_of_all_lists_is_never_below_that_of_a_batch(open_dataset: Opened) -> None:
+    X, y = ranking()
+    bounds = {}
+    for bound in ("all", "batch"):
+        dataset = open_dataset(budget=curve_budget(), adjacency="replace-one")
+        method = PrivBR(X, 4, noise_multiplier=50.0, rate=0.25, step_size=1e-9, bound=bound)
+        result = _trained(dataset, BayesRank(LINEAR), method, (X, y))
+        bounds[bound] = [record.details["bound"] for record in result.history]
+    assert np.ptp(bounds["all"]) < 1e-6 * bounds["all"][0]
+    assert np.ptp(bounds["batch"]) > 0.0
+    assert max(bounds["batch"]) <= min(bounds["all"])
+
+
+def test_steps_can_be_reserved_because_all_are_alike(open_dataset: Opened) -> None:
+    X, y = ranking()
+    dataset = open_dataset(budget=curve_budget())
+    method = PrivBR(X, 6, noise_multiplier=2.0, rate=0.5, step_size=0.5)
+    result = _trained(dataset, BayesRank(LINEAR), method, (X, y), reserve=6)
+    assert result.iterations == 6
+    assert [entry["kind"] for entry in charged_entries(dataset)] == ["reserved"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "private"),
+    [
+        (BayesRank(LINEAR), True),
+        (BayesRank(NET, single=True), True),
+        (ListNet(LINEAR), False),
+        (ListMLE(NET), False),
+    ],
+    ids=["bayes-rank", "bayes-rank network", "listnet", "listmle network"],
+)
+def test_it_learns(open_dataset: Opened, objective: Ranking, private: bool) -> None:
+    X, y = ranking(80)
+    method: Any = (
+        PrivBR(X, 30, noise_multiplier=0.5, rate=0.5, step_size=8.0)
+        if private
+        else NoisyGradientDescent(40, clip=2.0, noise_multiplier=0.5, step_size=0.5)
+    )
+    result = _trained(open_dataset(budget=curve_budget()), objective, method, (X, y))
+    start = objective.initial(X, y)
+    before, after = (mean_ndcg(objective.scores(w, X), y, 1) for w in (start, result.w))
+    assert after > max(0.75, before + 0.1)
+
+
+def test_spectral_normalisation() -> None:
+    w = 5.0 * np.random.default_rng(2).normal(size=NET.dimension)
+    normal = SpectralNormalization(NET)(w)
+    weights = normal[: FEATURES * 4].reshape(FEATURES, 4)
+    assert np.linalg.svd(weights)[1][0] == pytest.approx(1.0)
+    assert np.linalg.norm(normal[-4:]) == pytest.approx(1.0)
+    np.testing.assert_array_equal(normal[FEATURES * 4 : -4], w[FEATURES * 4 : -4])
+    np.testing.assert_array_equal(SpectralNormalization(LINEAR)(np.zeros(3)), np.zeros(3))
+    X, _ = ranking()
+    grown = np.concatenate([NET.initial()[:-4], 20.0 * NET.initial()[-4:]])
+    bounds = [
+        max(BayesRank(NET).list_bound(each, documents, "removed") for documents in X)
+        for each in (grown, SpectralNormalization(NET)(grown))
+    ]
+    assert bounds[1] < bounds[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"documents": []}, "documents must be a list of matrices"),
+        ({"documents": [np.array([[np.nan]])]}, "documents must be a list of matrices"),
+        ({"bound": "some"}, "bound must be one of all, batch"),
+        ({"rate": 2.0}, "rate must be"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier must be"),
+        ({"steps": 0}, "steps must be"),
+    ],
+)
+def test_parameters_are_refused(given: dict[str, Any], message: str) -> None:
+    common: dict[str, Any] = {"steps": 3, "noise_multiplier": 1.0, "rate": 0.5, "step_size": 0.1}
+    with pytest.raises(ValueError, match=message):
+        PrivBR(**({"documents": ranking()[0]} | common | given))
+
+
+def test_what_the_bound_of_a_batch_needs_is_checked_before_anything_is_asked(
+    open_dataset: Opened, tmp_path: Any
+) -> None:
+    X, y = ranking()
+    method = PrivBR(X, 1, noise_multiplier=1.0, rate=0.5, step_size=1.0, bound="batch")
+    added, replaced = (
+        open_dataset(budget=curve_budget(), adjacency=adjacency)
+        for adjacency in ("add-remove", "replace-one")
+    )
+    with pytest.raises(ValueError, match="proven under replace-one"):
+        _trained(added, BayesRank(LINEAR), method, (X, y))
+    with pytest.raises(ValueError, match="documents must be of 15 lists, found 16"):
+        _trained(replaced, BayesRank(LINEAR), method, (X[1:], y[1:]))
+    account = replaced.run("job", journal=tmp_path / "job.journal")
+    with pytest.raises(ValueError, match="cannot be restarted"):
+        minimize(BayesRank(LINEAR), X, y, account=account, method=method)
+    with pytest.raises(TypeError, match="minimises BayesRank, found Logistic"):
+        minimize(Logistic(), np.ones((16, 2)), np.ones(16), account=replaced.run("job"), method=method)
+    alone = PrivBR([np.ones((1, FEATURES))], 1, noise_multiplier=1.0, rate=1.0, step_size=1.0)
+    with pytest.raises(ValueError, match="some list a gradient"):
+        _trained(replaced, BayesRank(LINEAR), alone, (X, y))
+    assert not charged_entries(added) + charged_entries(replaced)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=9), seeds, st.integers(1, 10))
+def test_ndcg_is_what_scikit_learn_computes(judged: list[int], seed: int, k: int) -> None:
+    scores = np.random.default_rng(seed).permutation(len(judged)).astype(float)
+    expected = ndcg_score([2.0 ** np.array(judged) - 1.0], [scores], k=k)
+    assert ndcg(scores, judged, k) == pytest.approx(expected)
+    if any(judged):
+        relevant = np.array(judged) > 0
+        assert average_precision(scores, judged) == pytest.approx(average_precision_score(relevant, scores))
+
+
+def test_metrics_by_hand() -> None:
+    scores = [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
+    assert average_precision(scores, [1, 0, 1, 1, 0, 1], k=5) == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+    assert ndcg([1.0, 2.0], [1, 0], k=1) == 0.0
+    assert ndcg([1.0, 2.0], [1, 0]) == pytest.approx(1.0 / np.log2(3.0))
+    assert ndcg([1.0, 2.0], [0, 0]) == average_precision([1.0, 2.0], [0, 0]) == 0.0
+    lists = [[2.0, 1.0], [1.0, 2.0]], [[1, 0], [1, 0]]
+    assert mean_ndcg(*lists, k=1) == 0.5
+    assert mean_average_precision(*lists) == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="a score for each relevance"):
+        ndcg([1.0], [1, 0])

@@ -1,0 +1,28 @@
+"""The service as ``dpledger serve`` builds it, with everything turned on by its environment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from dpledger.server import create_server
+from dpledger.settings import Settings
+from tests.alerts.receiver import Receiver
+
+
+@contextmanager
+def served(folder: Path, receiver: Receiver) -> Iterator[tuple[TestClient, str]]:
+    """A client of it, and its first token."""
+    (folder / "secret").write_text("a secret that both sides know\n")
+    environment = {
+        "DPLEDGER_DATABASE": f"sqlite:///{folder / 'ledger.db'}",
+        "DPLEDGER_METRICS_DATASETS": "adult, trips",
+        "DPLEDGER_ALERT_URL": receiver.url,
+        "DPLEDGER_ALERT_SECRET_FILE": str(folder / "secret"),
+        "DPLEDGER_ALERT_SECONDS": "0.05",
+    }
+    told: list[str] = []
+    app = create_server(Settings.from_environment(environment), announce=told.append)
+    with TestClient(app) as client:
+        yield client, told[0]

@@ -1,0 +1,111 @@
+"""A synchronous standby keeps every acknowledged entry. Real servers, set up by the deployed scripts."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.api.service import Service, made, running
+from tests.deploy.clusters import PASSWORD, Server, make_primary, make_standby, server
+
+PATIENCE_SECONDS = 30.0
+WAITED_SECONDS = 3.0
+ROOMY = {"accounting": "zcdp", "rho": 1000.0}
+
+
+@dataclass(frozen=True)
+class Pair:
+    primary: Server
+    standby: Server
+
+    @property
+    def url(self) -> str:
+        """Both hosts; and a limit on statements that would end too early any wait that it concerns."""
+        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
+        quoted = PASSWORD.replace(" ", "%20")
+        limit = "options=-c%20statement_timeout%3D1s"
+        return f"postgresql://dpledger:{quoted}@{hosts}/postgres?{limit}"
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with server() as primary, server() as standby:
+        make_primary(primary)
+        make_standby(standby, primary)
+        yield Pair(primary, standby)
+
+
+@pytest.fixture
+def service(pair: Pair, tmp_path: Path) -> Iterator[Service]:
+    with running(pair.url, tmp_path / "keys.json") as service:
+        service.open("adult", ROOMY)
+        yield service
+
+
+def authorized_at_last(service: Service, key: str) -> httpx2.Response:
+    """Ask with the same key until there is an answer, as a client does."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while (answer := service.authorize(key=key)).status_code == 503:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    return answer
+
+
+def test_a_promoted_standby_has_everything_that_was_acknowledged(pair: Pair, service: Service) -> None:
+    told = {f"before-{index}": made(service.authorize(key=f"before-{index}")) for index in range(25)}
+
+    pair.primary.end(signal.SIGQUIT)
+    assert service.client.get("/readyz").status_code == 503
+    pair.standby.run("pg_ctl", "promote")
+
+    assert authorized_at_last(service, "after").status_code == 201
+    for key, answer in told.items():
+        again = service.authorize(key=key)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert made(again) == answer
+    assert service.sequence() == 1 + len(told) + 1
+    service.verified()
+
+
+def test_nothing_is_acknowledged_while_the_standby_is_away(pair: Pair, service: Service) -> None:
+    pair.standby.end(signal.SIGINT)
+    answers: list[httpx2.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(service.authorize(key="alone")))
+    asking.start()
+
+    asking.join(WAITED_SECONDS)
+    assert answers == []
+    pair.standby.serve()
+    asking.join(PATIENCE_SECONDS)
+
+    assert [answer.status_code for answer in answers] == [201]
+    assert made(service.authorize(key="alone")) == answers[0].json()
+
+
+def test_an_old_primary_that_comes_back_acknowledges_nothing(pair: Pair) -> None:
+    """It waits for a standby that has gone its own way, so no ledger is continued in two places."""
+    pair.primary.end(signal.SIGQUIT)
+    pair.standby.run("pg_ctl", "promote")
+    pair.primary.serve()
+    acknowledged: list[str] = []
+
+    def write() -> None:
+        with contextlib.suppress(psycopg.Error), pair.primary.connect() as connection:
+            connection.execute("CREATE TABLE late (entry int)")
+            connection.commit()
+            acknowledged.append("late")
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    writing.join(WAITED_SECONDS)
+    pair.primary.end(signal.SIGQUIT)
+    writing.join(PATIENCE_SECONDS)
+
+    assert acknowledged == []
