@@ -22,7 +22,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client coverage lint format bench-accounting bench-ledger bench-scale bench-dashboard clean
+.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ test: install test-client ## run every test, and hold the accounting package to 
 test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed but its own dependencies and pytest
 	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
 
+# with_torch.py is not a name that pytest collects by itself: no environment but this one has torch and Opacus.
+test-torch: $(BENCH_VENV)/.installed ## test torch modules as objectives and the accountant for Opacus, with the real ones
+	$(BENCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_torch.py
+
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
 	@$(CHECK_BRANCHES)
@@ -57,6 +61,9 @@ format: install ## let ruff rewrite what it can
 
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
+
+bench-client: install ## time DP-SGD with a reservation and with one request a step against no accounting, and clipping
+	$(BIN)/python -m benchmarks.client
 
 bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an empty route and a plain version
 	$(BIN)/python -m benchmarks.ledger
@@ -84,7 +91,7 @@ $(CLIENT_VENV)/.installed: client/pyproject.toml
 	@touch $@
 
 # torch is pinned because its newer builds bring gigabytes of GPU libraries that no bench needs.
-$(BENCH_VENV)/.installed: pyproject.toml
+$(BENCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' torch==2.13.0 opacus autodp
+	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' --editable client torch==2.13.0 opacus autodp pytest
 	@touch $@

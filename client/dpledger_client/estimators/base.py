@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpledger_client._arrays import Floats
@@ -56,7 +56,9 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         Only shapes are checked here: an error about a value would tell of the value.
         """
         validate_data(self, X, reset=True, skip_check_array=True)
-        indexed, labels = as_indexed(X), as_indexed(y)
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        indexed, labels = as_indexed(X), _one_column(as_indexed(y))
         _check_shapes(indexed, labels)
         self._prepare()
         self.objective_ = self._objective()
@@ -104,7 +106,6 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # a row with one counts as zero: refusing it would be a release
         tags.input_tags.sparse = True
         tags.non_deterministic = True
         return tags
@@ -164,12 +165,25 @@ class Probabilities(PrivateClassifier):
 
     def predict(self, X: Any) -> Any:
         """The likeliest class of each row."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        chosen = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[chosen]
+
+
+def _one_column(y: Any) -> Any:
+    if len(y.shape) != 2 or y.shape[1] != 1:
+        return y
+    message = "A column-vector y was passed when a 1d array was expected."
+    warnings.warn(message, DataConversionWarning, stacklevel=3)
+    return y[:, 0]
 
 
 def _check_shapes(X: Any, y: Any) -> None:
     if len(X.shape) != 2:
         raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead. Reshape your data.")
+    if X.shape[1] < 1:
+        raise ValueError(f"0 feature(s) (shape={tuple(X.shape)}) while a minimum of 1 is required.")
+    if np.issubdtype(X.dtype, np.complexfloating):
+        raise ValueError("Complex data not supported")
     if len(y.shape) != 1 or y.shape[0] != X.shape[0]:
         raise ValueError(f"y must have one entry a row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
 

@@ -65,7 +65,7 @@ class _LinearClassifier(PrivateClassifier, _Linear):
         return self.classes_[chosen]
 
 
-class PrivateLogisticRegression(Probabilities, _LinearClassifier):
+class PrivateLogisticRegression(_LinearClassifier, Probabilities):
     """Logistic regression for two classes, softmax regression for more.
 
     Parameters

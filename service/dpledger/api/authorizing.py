@@ -6,7 +6,6 @@ every other route. What is cached is only what cannot change: a body that was re
 same again, and a dataset's charge for a step never changes once the dataset is open.
 """
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -138,7 +137,7 @@ class AuthorizationDesk:
         A group that starts with the first request alone costs as much as one with all of them, and its
         thread and the event loop then take the interpreter from each other at every statement.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._house.loop  # asking for the running one is a system call
         ticket: Ticket = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._submit)

@@ -65,7 +65,7 @@ class House:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take requests on ``loop``."""
-        self._loop = loop
+        self.loop = loop
         workers = _COMMITTERS[self.database]
         self.committer = GroupCommitter(
             self.metrics.watched(self.ledger.decide), self._deliver, workers=workers
@@ -124,7 +124,7 @@ class House:
         )
 
     def _deliver(self, decided: list[tuple[Ticket, Decided | Exception]]) -> None:
-        self._loop.call_soon_threadsafe(_hand_out, decided)
+        self.loop.call_soon_threadsafe(_hand_out, decided)
 
     async def _expire_now_and_then(self) -> None:
         while True:

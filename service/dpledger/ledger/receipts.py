@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Any
 
+from nacl.bindings import crypto_sign, crypto_sign_BYTES, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import VerifyKey
 
 __all__ = ["BadReceipt", "Signer", "verify_receipt"]
 
@@ -27,8 +28,7 @@ class Signer:
 
     def __init__(self, seed: bytes, retired: tuple[bytes, ...] = ()) -> None:
         """``seed`` is the 32-byte private key; ``retired`` are raw public keys still to be published."""
-        self._key = SigningKey(seed)
-        public = bytes(self._key.verify_key)
+        public, self._key = crypto_sign_seed_keypair(seed)
         self.key_id = key_id(public)
         self._public = (public, *retired)
         header = {"alg": "EdDSA", "kid": self.key_id, "typ": RECEIPT_TYPE}
@@ -37,7 +37,8 @@ class Signer:
     def sign(self, payload: str) -> str:
         """The compact JWS over ``payload``, a JSON object as text."""
         message = self._header + _encode(payload.encode())
-        return (message + b"." + _encode(self._key.sign(message).signature)).decode()
+        signature = crypto_sign(message, self._key)[:crypto_sign_BYTES]
+        return (message + b"." + _encode(signature)).decode()
 
     def key_set(self) -> dict[str, Any]:
         """The public keys as a JSON Web Key Set (RFC 7517)."""

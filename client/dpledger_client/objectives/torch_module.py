@@ -1,0 +1,177 @@
+"""Any torch module as an objective, by ``torch.func``: needs the extra ``torch``.
+
+Gradients of single examples are formed here, a chunk at a time (``vmap`` over ``grad``), because nothing is
+known of the module. They are clipped in double precision, whatever the module's own is.
+"""
+
+# X is what everybody calls it.
+# ruff: noqa: N803
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dpledger_client._arrays import Floats
+from dpledger_client._checks import check_count
+from dpledger_client.errors import MissingExtra
+from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters, usable
+from dpledger_client.objectives.regularizers import Regularizer
+
+__all__ = ["TorchModule"]
+
+
+def _torch(name: str = "torch") -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("torch modules need: pip install 'dpledger-client[torch]'") from error
+
+
+class TorchModule(Objective):
+    """A mean loss of a module's outputs.
+
+    Parameters
+    ----------
+    module
+        A ``torch.nn.Module`` whose output for an example depends on that example alone: no batch
+        normalisation. It is not changed; :meth:`load` puts parameters into it.
+    loss
+        From the outputs and the target of one example, each with a first dimension of 1, to a scalar that
+        is not negative, such as ``torch.nn.functional.cross_entropy`` (the default).
+    classes
+        How many classes there are, if targets are classes from 0 on. An example whose target is none of them
+        counts as zero, since an error would tell of it. None: targets are numbers.
+    chunk_size
+        How many examples' gradients are formed at once. Rounding errors of sums are covered by clipping's
+        margin for up to 2¹⁹ records with chunks of 256.
+
+    Notes
+    -----
+    The start is the module's own parameters, which must not come from the private data. Randomness inside
+    the module, such as dropout, is refused by ``vmap``.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        loss: Callable[[Any, Any], Any] | None = None,
+        regularizer: Regularizer | None = None,
+        *,
+        classes: int | None = None,
+        chunk_size: int = 256,
+    ) -> None:
+        super().__init__(regularizer)
+        self._torch = _torch()
+        self._func = _torch("torch.func")
+        self.module = module
+        self.loss_of = loss or self._torch.nn.functional.cross_entropy
+        self.classes = None if classes is None else check_count("classes", classes, least=2)
+        self.chunk_size = check_count("chunk_size", chunk_size)
+        self._shapes = {name: value.shape for name, value in module.named_parameters()}
+        self._like = next(module.parameters())
+
+    def dimension(self, X: Any, y: Any) -> int:
+        return sum(shape.numel() for shape in self._shapes.values())
+
+    def initial(self, X: Any, y: Any) -> Floats:
+        parts = [_numbers(value).ravel() for value in self.module.parameters()]
+        return np.concatenate(parts)
+
+    def losses(self, w: Floats, X: Any, y: Any) -> Floats:
+        each = self._func.vmap(self._loss, in_dims=(None, 0, 0))
+        named = self._named(w)
+        found = [_numbers(each(named, *chunk)) * known for *chunk, known in self._chunks(X, y)]
+        return _joined(found)
+
+    def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
+        total = np.zeros(len(w))
+        for gradients in self._gradients(w, X, y):
+            total += gradients.sum(axis=0)
+        return total
+
+    def clipped_gradient_sum(
+        self,
+        w: Floats,
+        X: Any,
+        y: Any,
+        clip: float,
+        row_norms: Floats | None = None,
+    ) -> Floats:
+        """The sum of the examples' clipped gradients; ``row_norms`` save nothing here and are not used."""
+        total, limit = np.zeros(len(w)), limit_under(clip)
+        with np.errstate(all="ignore"):
+            for gradients in self._gradients(w, X, y):
+                factors = clip_factors(_norms(gradients), limit)
+                total += factors @ usable(gradients, factors)
+        return total
+
+    def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
+        with np.errstate(all="ignore"):
+            return _joined([_norms(gradients) for gradients in self._gradients(w, X, y)])
+
+    def predict(self, w: Floats, X: Any) -> Floats:
+        """The module's outputs."""
+        with self._torch.no_grad():
+            return _numbers(self._func.functional_call(self.module, self._named(w), (self._rows(X[:]),)))
+
+    def load(self, w: Floats) -> Any:
+        """Put parameters into the module, and return it."""
+        with self._torch.no_grad():
+            for name, value in self.module.named_parameters():
+                value.copy_(self._named(w)[name])
+        return self.module
+
+    def _loss(self, named: dict[str, Any], row: Any, target: Any) -> Any:
+        output = self._func.functional_call(self.module, named, (row.unsqueeze(0),))
+        return self.loss_of(output, target.unsqueeze(0))
+
+    def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[Floats]:
+        """The gradients of each chunk's examples, one a row."""
+        each = self._func.vmap(self._func.grad(self._loss), in_dims=(None, 0, 0))
+        named = self._named(w)
+        for rows, targets, known in self._chunks(X, y):
+            found = each(named, rows, targets)
+            parts = [_numbers(found[name]).reshape(len(known), -1) for name in self._shapes]
+            yield np.concatenate(parts, axis=1) * known[:, None]
+
+    def _chunks(self, X: Any, y: Any) -> Iterator[tuple[Any, Any, Floats]]:
+        """Rows, targets, and 1 for each example whose target is one."""
+        for start in range(0, len(X), self.chunk_size):
+            chosen = slice(start, start + self.chunk_size)
+            rows, labels = self._rows(X[chosen]), np.asarray(y[chosen])
+            if self.classes is None:
+                yield rows, self._rows(labels), np.ones(len(labels))
+            else:
+                known = np.isin(labels, np.arange(self.classes))
+                codes = np.where(known, labels, 0).astype(np.int64)
+                targets = self._torch.as_tensor(codes, device=self._like.device)
+                yield rows, targets, known.astype(np.float64)
+
+    def _rows(self, X: Any) -> Any:
+        return self._torch.as_tensor(np.asarray(X), dtype=self._like.dtype, device=self._like.device)
+
+    def _named(self, w: Floats) -> dict[str, Any]:
+        """The flat parameters by the module's names."""
+        flat = self._rows(parameters(w))
+        sizes = [shape.numel() for shape in self._shapes.values()]
+        pieces = self._torch.split(flat, sizes)
+        return {
+            name: piece.reshape(shape)
+            for piece, (name, shape) in zip(pieces, self._shapes.items(), strict=True)
+        }
+
+
+def _numbers(tensor: Any) -> Floats:
+    found: Floats = tensor.detach().cpu().double().numpy()
+    return found
+
+
+def _norms(gradients: Floats) -> Floats:
+    squares: Floats = np.vecdot(gradients, gradients)
+    return np.sqrt(squares)
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    return np.concatenate(parts) if parts else np.empty(0)

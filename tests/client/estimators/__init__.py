@@ -1,0 +1,1 @@
+"""Estimators against the real service, in this process."""

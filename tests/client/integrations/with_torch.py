@@ -1,0 +1,218 @@
+"""Torch modules as objectives, and the real Opacus: run by ``make test-torch``, which has both installed.
+
+The name keeps this file out of ``make test``, whose environment has neither.
+"""
+
+# X is what everybody calls it.
+# ruff: noqa: N806
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpledger_client import BudgetExhausted, Ledger, no_noise_for_testing
+from dpledger_client._arrays import Floats
+from dpledger_client.integrations.opacus import LedgerAccountant
+from dpledger_client.objectives import L2, LeastSquares, Logistic, Softmax
+from dpledger_client.objectives.torch_module import TorchModule
+from dpledger_client.optimizers import minimize
+from dpledger_client.optimizers.dp_sgd import DPSGD
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from opacus import PrivacyEngine
+    from opacus.accountants import IAccountant, RDPAccountant
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+_NUMBERS = itertools.count()
+RECORDS, FEATURES, CLASSES = 60, 4, 3
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with Ledger.embedded(Path(tmp_path_factory.mktemp("ledger")) / "ledger.db") as ledger:
+        yield ledger
+
+
+def dataset_of(ledger: Ledger, epsilon: float = 50.0) -> Any:
+    budget = {"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}
+    return ledger.dataset(f"torch-{next(_NUMBERS)}").open(budget, records=RECORDS)
+
+
+def data() -> tuple[Floats, Any]:
+    random = np.random.default_rng(1)
+    X = random.normal(size=(RECORDS, FEATURES))
+    return X, np.argmax(X[:, :CLASSES], axis=1)
+
+
+def linear(outputs: int) -> Any:
+    return torch.nn.Linear(FEATURES, outputs, bias=False).double()
+
+
+def test_a_linear_module_is_the_softmax_objective() -> None:
+    X, y = data()
+    objective, own = TorchModule(linear(CLASSES), classes=CLASSES, chunk_size=7), Softmax(CLASSES)
+    w = objective.initial(X, y)
+    matrix = w.reshape(CLASSES, FEATURES).T.ravel()
+
+    np.testing.assert_allclose(objective.losses(w, X, y), own.losses(matrix, X, y), atol=1e-12)
+    for found, expected in (
+        (objective.gradient_sum(w, X, y), own.gradient_sum(matrix, X, y)),
+        (objective.clipped_gradient_sum(w, X, y, 0.4), own.clipped_gradient_sum(matrix, X, y, 0.4)),
+    ):
+        np.testing.assert_allclose(found.reshape(CLASSES, FEATURES).T.ravel(), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        objective.gradient_norms(w, X, y), own.gradient_norms(matrix, X, y), atol=1e-12
+    )
+
+
+def test_a_loss_of_one_s_own_on_numbers() -> None:
+    X, _ = data()
+    y = X @ np.arange(1.0, 5.0)
+    objective = TorchModule(linear(1), lambda output, target: 0.5 * ((output[:, 0] - target) ** 2).sum())
+    w = objective.initial(X, y)
+
+    np.testing.assert_allclose(
+        objective.clipped_gradient_sum(w, X, y, 1.5),
+        LeastSquares().clipped_gradient_sum(w, X, y, 1.5),
+        atol=1e-12,
+    )
+
+
+def test_no_example_counts_for_more_than_the_limit() -> None:
+    X, y = data()
+    spoiled, labels = X.copy(), y.astype(np.float64)
+    spoiled[0], spoiled[1, 2], labels[2], labels[3] = 1e30, np.nan, 17.0, np.nan
+    objective = TorchModule(
+        torch.nn.Sequential(linear(5), torch.nn.Tanh(), torch.nn.Linear(5, CLASSES).double()), classes=CLASSES
+    )
+    w = objective.initial(X, y)
+    for row in range(RECORDS):
+        rest = np.arange(RECORDS) != row
+        whole = objective.clipped_gradient_sum(w, spoiled, labels, 0.1)
+        moved = whole - objective.clipped_gradient_sum(w, spoiled[rest], labels[rest], 0.1)
+        assert np.linalg.norm(moved) <= 0.1
+    assert objective.losses(w, spoiled, labels)[2] == 0.0
+
+
+def test_it_trains_and_loads_what_it_found(ledger: Ledger) -> None:
+    X, y = data()
+    module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 8), torch.nn.Tanh(), torch.nn.Linear(8, CLASSES))
+    objective = TorchModule(module, classes=CLASSES, regularizer=L2(1e-4))
+    method = DPSGD(60, batch_size=30, clip=1.0, noise_multiplier=1.0, step_size=1.0)
+    with no_noise_for_testing():
+        result = minimize(
+            objective, X, y, account=dataset_of(ledger).run("job"), method=method, reserve=60, progress=False
+        )
+
+    assert np.mean(np.argmax(objective.predict(result.w, X), axis=1) == y) > 0.8
+    loaded = objective.load(result.w)(torch.as_tensor(X, dtype=torch.float32)).detach().numpy()
+    np.testing.assert_allclose(loaded, objective.predict(result.w, X), atol=1e-6)
+
+
+def test_without_noise_it_is_logistic_regression_in_two_classes(ledger: Ledger) -> None:
+    X, labels = data()
+    y = (labels > 0).astype(np.int64)
+    margin = torch.nn.Linear(FEATURES, 1, bias=False).double()
+    torch.nn.init.zeros_(margin.weight)
+    objective = TorchModule(
+        margin,
+        lambda output, target: torch.nn.functional.softplus(-(2.0 * target - 1.0) * output[:, 0]).sum(),
+        classes=2,
+    )
+    method = DPSGD(10, batch_size=RECORDS, clip=1.0, noise_multiplier=1.0, step_size=0.5)
+    with no_noise_for_testing():
+        found = minimize(objective, X, y, account=dataset_of(ledger).run("a"), method=method, progress=False)
+        own = minimize(
+            Logistic(), X, 2.0 * y - 1.0, account=dataset_of(ledger).run("b"), method=method, progress=False
+        )
+
+    np.testing.assert_allclose(found.w, own.w, atol=1e-12)
+
+
+def private(accountant: LedgerAccountant, noise: float = 1.1) -> tuple[Any, Any, Any]:
+    X, y = data()
+    rows = torch.utils.data.TensorDataset(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
+    module = torch.nn.Linear(FEATURES, CLASSES)
+    engine = PrivacyEngine()
+    engine.accountant = accountant
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: tuple[Any, Any, Any] = engine.make_private(
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(rows, batch_size=12),
+            noise_multiplier=noise,
+            max_grad_norm=1.0,
+        )
+    return made
+
+
+def epoch(model: Any, optimizer: Any, loader: Any) -> None:
+    for X, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(X), y).backward()
+        optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_opacus_trains_and_every_step_is_charged(ledger: Ledger) -> None:
+    dataset = dataset_of(ledger)
+    with LedgerAccountant(dataset.run("job"), reserve=20) as accountant:
+        model, optimizer, loader = private(accountant)
+        for _ in range(3):
+            epoch(model, optimizer, loader)
+
+    assert len(accountant) == 3 * len(loader)
+    used = [entry["used"] for entry in dataset.entries() if entry["kind"] == "settled"]
+    assert sum(used) == len(accountant)
+    assert accountant.history == [(1.1, 1.0 / len(loader), len(accountant))]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_opacus_moves_nothing_when_the_ledger_refuses(ledger: Ledger) -> None:
+    accountant = LedgerAccountant(dataset_of(ledger, epsilon=3.0).run("job"))
+    model, optimizer, loader = private(accountant)
+    with contextlib.suppress(BudgetExhausted):
+        for _ in range(1_000):
+            epoch(model, optimizer, loader)
+    steps = len(accountant)
+    assert 0 < steps < 1_000 * len(loader)
+    before = [value.detach().clone() for value in model.parameters()]
+    with pytest.raises(BudgetExhausted):
+        epoch(model, optimizer, loader)
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    assert len(accountant) == steps
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_opacus_splits_a_batch_and_it_is_one_step(ledger: Ledger) -> None:
+    accountant = LedgerAccountant(dataset_of(ledger).run("job"))
+    model, optimizer, loader = private(accountant)
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as split:
+        epoch(model, optimizer, split)
+
+    assert len(accountant) == len(loader)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_epsilon_is_what_opacus_own_accountant_says(ledger: Ledger) -> None:
+    """Both by Rényi curves; its fixed orders cost it a little."""
+    ours, peer = LedgerAccountant(dataset_of(ledger).run("job")), RDPAccountant()
+    ours.history = peer.history = [(1.1, 0.01, 1_000)]
+
+    assert ours.get_epsilon(1e-5) == pytest.approx(peer.get_epsilon(1e-5), rel=1e-2)
+    assert ours.get_epsilon(1e-5) <= peer.get_epsilon(1e-5) * (1.0 + 1e-6)
+
+
+def test_it_has_all_of_the_interface() -> None:
+    public = {name for name in vars(IAccountant) if not name.startswith("_")}
+
+    assert public <= set(dir(LedgerAccountant))
