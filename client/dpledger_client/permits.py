@@ -82,14 +82,13 @@ class Step(_Uncopied):
         """
         number = self._number(which)
         use = self._take(number)
-
-        def make() -> Any:
-            given = value() if callable(value) else value
-            return _unboxed(self.releases[number].mechanism.apply(given, current_noise()))
-
         if self._journal is None:
-            return make()
-        return self._journal.output(f"{self._place}/{number}/{use}", make)
+            return self._made(value, number)
+        return self._journal.output(f"{self._place}/{number}/{use}", lambda: self._made(value, number))
+
+    def _made(self, value: Any, number: int) -> Any:
+        given = value() if callable(value) else value
+        return _unboxed(self.releases[number].mechanism.apply(given, current_noise()))
 
     def left(self, which: int | str = 0) -> int:
         """How often a release may still be used."""
@@ -165,7 +164,7 @@ class Hold(_Uncopied):
     def take(self) -> Step:
         """The next repetition; it counts as used from here on."""
         with self._guard:
-            if self.left < 1:
+            if self._closed or self.used >= self._limit:
                 raise NothingLeft(f"reservation {self.granted.id} has nothing left")
             number = self.used
             self.used += 1

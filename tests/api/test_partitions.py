@@ -82,6 +82,24 @@ def test_what_is_left_is_never_more_than_the_dataset_has(service: Service) -> No
     assert ann["remaining"]["fraction"] <= 0.75
 
 
+def test_a_spend_is_told_what_its_partition_has_left(service: Service) -> None:
+    service.open("users", {"accounting": "zcdp", "rho": 5.0})
+    made(service.post(PATH, {"names": ["small"], "budget": {"accounting": "zcdp", "rho": 0.2}}))
+    step = {**GAUSSIAN, "noise_std": 2.0}
+
+    first, again, refused = (
+        service.authorize(step, dataset="users", partition="small", key=key) for key in ("one", "one", "two")
+    )
+
+    left = first.json()["remaining"]
+    assert left["rho"] == pytest.approx(0.075)
+    assert left["rho"] <= 0.075
+    assert left["fraction"] == pytest.approx(0.375)
+    assert again.json() == first.json()
+    assert problem(refused, 409, "budget-exhausted")["remaining"] == left
+    assert service.shown(PATH)["items"][0]["remaining"] == left
+
+
 def test_a_partitions_budget_follows_the_datasets_rule(service: Service) -> None:
     service.open("users")
 

@@ -36,6 +36,7 @@ __all__ = ["Asking", "Batch", "Callback", "Look", "Source", "StopTraining", "Tra
 Callback: TypeAlias = Callable[[Iterate], bool | None]
 """Called after each iteration; True ends the training."""
 
+_LISTS = (list, tuple)
 MESSAGES = {
     "finished": "All iterations were made.",
     "budget-exhausted": "The ledger refused the next step; this is the last good iterate.",
@@ -122,7 +123,7 @@ class Source:
 
 def _taken(data: Any, rows: Integers) -> Any:
     """The rows of an array, or the items of a list."""
-    return [data[row] for row in rows] if isinstance(data, list | tuple) else data[rows]
+    return [data[row] for row in rows] if isinstance(data, _LISTS) else data[rows]
 
 
 def _finite(w: Floats) -> bool:
@@ -158,7 +159,7 @@ class Look:
 
     def _drawn(self) -> Batch:
         if self._batch is None:
-            whole = isinstance(self.sample, Full)
+            whole = type(self.sample) is Full  # isinstance asks abc, which takes its time at every step
             self._batch = self._source.batch(None if whole else self.sample.draw(len(self._source.X)))
         return self._batch
 

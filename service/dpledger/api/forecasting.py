@@ -48,15 +48,10 @@ def forecast(state: State, charge: dict[str, Any]) -> dict[str, Any]:
         **named,
         "sequence": book.sequence,
         "fits": _most(book, partition, np.array(charge["amounts"])),
-        "remaining": _remaining(book, partition),
+        "remaining": book.remaining(partition),
         "cost": charge["cost"],
         **FILTERS[book.budget.accounting].fields(),
     }
-
-
-def _remaining(book: Book, partition: Partition | None) -> dict[str, Any]:
-    own = None if partition is None else partition.budget
-    return (own or book.budget).remaining(book.committed_for(partition))
 
 
 def _most(book: Book, partition: Partition | None, amounts: Floats) -> int:

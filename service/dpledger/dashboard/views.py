@@ -1,7 +1,7 @@
 """What each page shows, from one look at the database."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpledger.dashboard import figures, wording
 from dpledger.dashboard.figures import CurvePoint, NoisePoint, Point, Projection, StepPoint
@@ -293,9 +293,7 @@ def _partitions(look: Look, book: Book, at: int, after: int) -> PartitionsPart:
 
 
 def _partition(book: Book, partition: Partition) -> PartitionItem:
-    within = replace(book.budget, limits=partition.limits(book.budget))
-    fraction = within.fraction_left(book.committed_for(partition))
-    return PartitionItem(partition.name, fraction, partition.budget is not None)
+    return PartitionItem(partition.name, book.fraction_left(partition), partition.budget is not None)
 
 
 def _entries(look: Look, book: Book, query: EntryQuery, at: int) -> EntriesPage:

@@ -78,10 +78,10 @@ def stored_yes(transaction: Transaction, book: Book, stored: StoredEntry) -> Yes
     """A yes that was given before, from its entry."""
     if stored.charge is None or stored.fraction is None:
         raise NotFound("charge of entry", str(stored.entry.sequence))
-    budget = transaction.budget_at(book.dataset_id, stored.entry.sequence)
-    return Yes(
-        book.name, stored.entry, stored.charge, budget, stored.fraction, stored.partition_name, replayed=True
-    )
+    budget, name = transaction.budget_at(book.dataset_id, stored.entry.sequence), stored.partition_name
+    if name is not None:
+        budget = budget.narrowed(transaction.partitions(book.dataset_id, [name])[name].budget)
+    return Yes(book.name, stored.entry, stored.charge, budget, stored.fraction, name, replayed=True)
 
 
 def _decide(

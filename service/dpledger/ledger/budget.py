@@ -20,7 +20,7 @@ import enum
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -207,6 +207,16 @@ class Budget:
     def _passes_a_zero_limit(self, amounts: Floats) -> NDArray[np.bool_]:
         limits = self.limits[:-1]
         return np.asarray(((amounts[..., :-1] > limits) & (limits <= 0.0)).any(axis=-1))
+
+    def narrowed(self, own: "Budget | None") -> "Budget":
+        """In whose terms a partition with a budget of its own is told what is left: the lesser of both.
+
+        It is for telling alone: what decides are both budgets' limits.
+        """
+        if own is None:
+            return self
+        lesser = {name: min(value, self.target.get(name, value)) for name, value in own.target.items()}
+        return replace(own, target=lesser)
 
     def remaining(self, amounts: Floats) -> dict[str, Any]:
         """What is left in the budget's own terms: the fraction, and that fraction of the target."""

@@ -156,7 +156,7 @@ def _refusal(book: Book, command: Authorize | Reserve) -> Refused:
         "times": _repetitions_that_fit(book, command, times),
         "cost_fraction": _fraction_that_fits(book, limits - committed, command.charge.amounts),
     }
-    return Refused(_asked(command), book.budget.remaining(committed), book.sequence, fits)
+    return Refused(_asked(command), book.remaining(command.partition), book.sequence, fits)
 
 
 def _repetitions_that_fit(book: Book, command: Authorize | Reserve, times: int) -> int:

@@ -98,7 +98,7 @@ class LedgerReader:
             {
                 "name": each.name,
                 "number": each.number,
-                "remaining": _left(book, each),
+                "remaining": book.remaining(each),
             }
             for each in found
         ]
@@ -176,16 +176,6 @@ def _verdict(
     name: str, sequence: int, valid: bool, problems: list[str], head: str | None = None
 ) -> dict[str, Any]:
     return {"dataset": name, "sequence": sequence, "valid": valid, "problems": problems, "head": head}
-
-
-def _left(book: Book, partition: Partition) -> dict[str, Any]:
-    """What a partition has left: its own budget's or the dataset's, whichever is less."""
-    committed = book.committed_for(partition)
-    whole = book.budget.remaining(committed)
-    if partition.budget is None:
-        return whole
-    own = partition.budget.remaining(committed)
-    return {name: min(value, whole.get(name, value)) for name, value in own.items()}
 
 
 def _dataset_fields(row: DatasetRow) -> dict[str, Any]:

@@ -36,7 +36,7 @@ SERVICE_ACTOR = "service"
 
 
 class Taken(NamedTuple):
-    """An entry of this sitting, the budget in force, and the fraction left after it."""
+    """An entry of this sitting, the budget in whose terms what is left is told, and the fraction left."""
 
     entry: Entry
     budget: Budget
@@ -145,9 +145,9 @@ class Sitting:
             self._changed[partition.number] = partition
         self.book = replace(book, crowd=self._recounted(book)) if granted.recount else book
         changed = granted.partitions[0] if granted.partitions else None
-        fraction = self.book.budget.fraction_left(self.book.committed_for(changed))
+        fraction = self.book.fraction_left(changed)
         self._entries.append(NewEntry(granted.entry, intent, fraction))
-        return Taken(granted.entry, self.book.budget, fraction)
+        return Taken(granted.entry, self.book.told_in(changed), fraction)
 
     def _recounted(self, book: Book) -> Crowd:
         stored = self._transaction.all_partitions(book.dataset_id)

@@ -4,7 +4,8 @@ All vectors have the budget's coordinates. ``spent`` and ``reserved`` only ever 
 functions here, so that replaying the entries gives the stored totals bit for bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -192,6 +193,21 @@ class Book:
         if self.partition_key == "private":
             worst = raised(worst, self.crowd.second)
         return raised(whole, worst)
+
+    def fraction_left(self, partition: Partition | None) -> float:
+        """The part that is left of the limits that apply, a partition's own included."""
+        committed = self.committed_for(partition)
+        if partition is None or partition.budget is None:
+            return self.budget.fraction_left(committed)
+        return replace(self.budget, limits=partition.limits(self.budget)).fraction_left(committed)
+
+    def told_in(self, partition: Partition | None) -> Budget:
+        """The budget in whose terms what is left is told."""
+        return self.budget.narrowed(None if partition is None else partition.budget)
+
+    def remaining(self, partition: Partition | None) -> dict[str, Any]:
+        """What is left in the budget's own terms, rounded down."""
+        return self.told_in(partition).remaining_at(self.fraction_left(partition))
 
     def fits(self, amounts: Floats, partition: Partition | None) -> bool:
         """Whether the filter still holds, for every record, after adding ``amounts``."""
