@@ -161,6 +161,8 @@ def test_verification_confirms_what_is_whole(busy: Service) -> None:
         ("UPDATE datasets SET spent = reserved", "whole.spent"),
         ("UPDATE partitions SET spent = reserved", "partition p.spent"),
         ("UPDATE partitions SET name = 'z' WHERE name = 'p'", "partition"),
+        ("UPDATE entries SET kind = 99 WHERE sequence = 4", "cannot be replayed"),
+        ("UPDATE datasets SET spent = 'short'", "cannot be replayed"),
     ],
 )
 def test_verification_finds_what_was_altered(busy: Service, statement: str, problem_found: str) -> None:

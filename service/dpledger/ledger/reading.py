@@ -105,12 +105,19 @@ class LedgerReader:
 
     def verification(self, name: str, progress: Progress | None = None) -> dict[str, Any]:
         """Replay every entry; report the first broken link, or every total that differs."""
-        replay = Replay(self._storage.dataset(name).book.dataset_id, name)
+        reached = 0
         try:
-            book, partitions = self._replayed(name, replay, progress)
+            replay = Replay(self._storage.dataset(name).book.dataset_id, name)
+            try:
+                book, partitions = self._replayed(name, replay, progress)
+            finally:
+                reached = replay.sequence
             found = _differences(replay, book, partitions)
         except BrokenLedger as broken:
-            return _verdict(name, replay.sequence, False, [str(broken)])
+            return _verdict(name, reached, False, [str(broken)])
+        except (ValueError, LookupError, TypeError) as error:
+            # What was tampered with may no longer be readable at all.
+            return _verdict(name, reached, False, [f"cannot be replayed: {error}"])
         return _verdict(name, book.sequence, not found, found, replay.head.hex())
 
     def _replayed(

@@ -56,7 +56,7 @@ _FLOAT = np.dtype("<f8")
 _INTEGER = np.dtype("<i8")
 
 
-class Damaged(Exception):
+class Damaged(ValueError):
     """A stored value that this code cannot have written."""
 
 
