@@ -22,7 +22,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard clean
+.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an
 
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale
+
+bench-questions: install ## time authorizations beside 5,000 questions against authorizations alone
+	$(BIN)/python -m benchmarks.questions
 
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard

@@ -1,5 +1,6 @@
 """Calibration: proven forward, no less privacy than asked, and no more noise than the best known."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -290,3 +291,27 @@ def test_bad_counts_are_refused(steps: int) -> None:
 def test_bad_rates_are_refused(rate: float) -> None:
     with pytest.raises(InvalidInput, match="rate"):
         calibrate_noise_std(1.0, 1e-5, steps=10, rate=rate)
+
+
+def test_a_dense_sweep_of_targets_is_answered_smoothly() -> None:
+    """Refined orders that all but coincide once made reachable targets, about one in fifty, unreachable."""
+    targets = [*np.linspace(0.05, 8.0, 240), 1.5031687791861241, 1.65]
+    found = {
+        float(epsilon): calibrate_noise_std(float(epsilon), 1e-5, steps=1000, rate=0.01).value
+        for epsilon in sorted(targets)
+    }
+
+    noises = list(found.values())
+    assert noises == sorted(noises, reverse=True)
+    for epsilon in (1.5031687791861241, 1.65):
+        assert found[epsilon] == pytest.approx(least_noise(epsilon, 1e-5, 0.01, 1000), rel=1e-3)
+
+
+def test_a_dense_sweep_of_noises_gives_rates_and_steps_without_a_gap() -> None:
+    goal = Approximate(1.0, 1e-5)
+    noises = [float(noise) for noise in np.linspace(1.2, 6.0, 80)]
+    rates = [calibrate_rate(functools.partial(gaussian, noise), goal, steps=1000).value for noise in noises]
+    steps = [calibrate_steps(gaussian(noise, 0.01), goal).value for noise in noises]
+
+    assert rates == sorted(rates)
+    assert steps == sorted(steps)

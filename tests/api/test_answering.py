@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from dpledger.api import answering, questions, worker
-from dpledger.api.answering import MOST_WAITING, Questions, as_told
+from dpledger.api.answering import (
+    BURST,
+    BUSY_PACE_SECONDS,
+    MOST_WAITING,
+    PACE_SECONDS,
+    Questions,
+    as_told,
+)
 from dpledger.api.query_bodies import CompositionBody, ConversionBody
 from dpledger.api.questions import canonical, reply
 
@@ -149,6 +156,44 @@ def test_a_worker_that_does_not_start_is_told(command: tuple[str, ...]) -> None:
             await questions.close()
 
     assert asyncio.run(work())[0] == 503
+
+
+@pytest.mark.parametrize("deciding", [False, True])
+def test_questions_beyond_a_burst_take_their_time_and_more_beside_authorizations(
+    tmp_path: Path, deciding: bool
+) -> None:
+    fake = Fake(tmp_path)
+    fake.questions._deciding = lambda: deciding
+
+    async def work(questions: Questions) -> float:
+        clock = asyncio.get_running_loop().time
+        await questions.ask(question(0.1))
+        began = clock()
+        await asyncio.gather(*[questions.ask(question(0.1)) for _ in range(BURST + 19)])
+        return clock() - began
+
+    pace = BUSY_PACE_SECONDS if deciding else PACE_SECONDS
+    # Part of the burst may have grown back while the worker started.
+    assert fake.run(work) >= 18 * pace
+
+
+def test_who_would_wait_too_long_for_a_turn_is_told_at_once(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    fake.questions._deciding = lambda: True
+
+    async def work(questions: Questions) -> list[int]:
+        await questions.ask(question(0.1))
+        asked = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(200)]
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.1)
+        told = [task.result()[0] for task in asked if task.done()]
+        for task in asked:
+            task.cancel()
+        return told
+
+    told = fake.run(work)
+    assert told.count(503) >= 100
+    assert fake.questions.outcomes["full"] == told.count(503)
 
 
 def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dpledger_client._arrays import Floats
+import numpy as np
+
 from dpledger_client._checks import check_choice, check_non_negative
 from dpledger_client.optimizers.base import Method
 from dpledger_client.optimizers.projections import Anywhere, Projection
@@ -70,12 +71,10 @@ class DPSGD(Method):
         gradient = NoisyGradient.of(training, self.batch_size, self.clip, self.noise_multiplier)
         average = Average(self.average)
         w = self.projection(training.w)
-        velocity: Floats | None = None
+        velocity = np.zeros_like(w)
         for eta in step_sizes(self.step_size, self.steps):
             average.add(w)
-            velocity = self._velocity(velocity, gradient.at(training, w))
+            found = gradient.at(training, w)
+            velocity = self.momentum * velocity + found if self.momentum else found
             w = self.projection(w - eta * velocity)
             training.record(w, output=average.mean, step_size=eta)
-
-    def _velocity(self, before: Floats | None, gradient: Floats) -> Floats:
-        return gradient if before is None or self.momentum == 0.0 else self.momentum * before + gradient

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from dpledger_client.samples import Sample
 __all__ = ["Charge", "Charged", "Iterate", "Record", "Result", "total_cost"]
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """One step that the ledger charged.
 
     Attributes
@@ -59,8 +58,7 @@ class Charge:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One iteration: its charges, and what the method tells of it. Nothing here is secret."""
 
     iteration: int

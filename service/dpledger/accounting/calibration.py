@@ -68,6 +68,8 @@ _LEAST_RATE = 1e-12
 _FIRST_RATE = math.log(10.0)
 _LEAST_COST = 1e-300
 _FINE_STEP = 0.02
+_APART = 1e-3
+"""Orders nearer than this share of a fine step say nothing of how headroom bends between them."""
 _FEW = 4
 _WORTHWHILE = 2e-5
 """Headroom, in logarithms, for which another order is worth its evaluation."""
@@ -395,9 +397,10 @@ def _finer(cost: Cost, goal: Goal, steps: int) -> Floats | None:
 
 
 def _about(centre: float, known: float) -> Floats:
-    """Three real orders about 1 + e^centre, and the known one."""
-    about = 1.0 + np.exp(centre + np.array([-_FINE_STEP, 0.0, _FINE_STEP]))
-    return np.unique(np.append(about, known))
+    """Three real orders about 1 + e^centre, and the known one, which replaces any that it all but equals."""
+    places = centre + np.array([-_FINE_STEP, 0.0, _FINE_STEP])
+    apart = np.abs(places - math.log(known - 1.0)) > _APART * _FINE_STEP
+    return np.sort(np.append(1.0 + np.exp(places[apart]), known))
 
 
 def _vertex(x: Floats, y: Floats) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -31,8 +32,11 @@ WALL_SECONDS = 30.0
 START_SECONDS = 60.0
 RETRY_SECONDS = 1
 PACE_SECONDS = 0.01
+BUSY_PACE_SECONDS = 0.04
 BURST = 20
-"""Beyond a burst, 100 questions a second: answering from memory takes the event loop's time as well."""
+"""Beyond a burst, 100 questions a second, and 25 while authorizations are decided: reading and answering
+them takes the event loop's time, and computing them the processor's, of which both may share one."""
+LONGEST_PAUSE_SECONDS = 2.0
 _KEPT = 1024
 _LONGEST_LINE = 16 * 2**20
 _COMMAND = (sys.executable, "-m", "dpledger.api.worker")
@@ -53,8 +57,11 @@ class _Waiting:
 class Questions:
     """Asks the worker, which is started with the first question."""
 
-    def __init__(self, command: tuple[str, ...] = _COMMAND) -> None:
+    def __init__(
+        self, command: tuple[str, ...] = _COMMAND, *, deciding: Callable[[], bool] = lambda: False
+    ) -> None:
         self._command = command
+        self._deciding = deciding
         self._kept: OrderedDict[bytes, Reply] = OrderedDict()
         self._asked: dict[bytes, asyncio.Future[Reply]] = {}
         self._line: asyncio.Queue[_Waiting] = asyncio.Queue(MOST_WAITING)
@@ -70,7 +77,9 @@ class Questions:
 
     async def ask(self, question: BaseModel) -> Reply:
         """Status and body of the answer to a pure question."""
-        await self._turn()
+        if not await self._turn():
+            self.outcomes["full"] += 1
+            return _FULL
         line = canonical(question).encode() + b"\n"
         key = hashlib.sha256(line).digest()
         known = self._kept.get(key)
@@ -95,13 +104,20 @@ class Questions:
         self._asked.clear()
         await self._dismiss()
 
-    async def _turn(self) -> None:
-        """Wait until it is this question's turn, so that many of them leave most of the loop to others."""
+    async def _turn(self) -> bool:
+        """Wait until it is this question's turn, so that many of them leave most of the loop to others.
+
+        False at once if that would take too long.
+        """
         now = asyncio.get_running_loop().time()
-        at = max(self._free_at, now - BURST * PACE_SECONDS)
-        self._free_at = at + PACE_SECONDS
+        pace = BUSY_PACE_SECONDS if self._deciding() else PACE_SECONDS
+        at = max(self._free_at, now - BURST * pace)
+        if at > now + LONGEST_PAUSE_SECONDS:
+            return False
+        self._free_at = at + pace
         if at > now:
             await asyncio.sleep(at - now)
+        return True
 
     def _queued(self, key: bytes, line: bytes) -> asyncio.Future[Reply] | None:
         if self._line.full():

@@ -57,7 +57,7 @@ class House:
         self.ledger = LedgerService(self.storage, clock, self.signer)
         self.reader = LedgerReader(self.storage)
         self.in_flight = InFlight()
-        self.questions = Questions()
+        self.questions = Questions(deciding=lambda: bool(self.in_flight))
         # Writers wait for locks: with places of their own, they never keep readers from a thread.
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)

@@ -52,6 +52,9 @@ class InFlight:
     def __init__(self) -> None:
         self._deciding: set[tuple[str, bytes]] = set()
 
+    def __len__(self) -> int:
+        return len(self._deciding)
+
     def enter(self, intent: Intent) -> tuple[str, bytes]:
         """Note that an intent is being decided; refuses one that already is."""
         mark = (intent.actor, intent.key)
