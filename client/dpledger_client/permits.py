@@ -80,7 +80,7 @@ class Step(_Uncopied):
         object
             What the mechanism releases: an array for additive noise, an index for a selection.
         """
-        number = self._number(which)
+        number = 0 if which == 0 else self._number(which)
         use = self._take(number)
         if self._journal is None:
             return self._made(value, number)
@@ -88,7 +88,9 @@ class Step(_Uncopied):
 
     def _made(self, value: Any, number: int) -> Any:
         given = value() if callable(value) else value
-        return _unboxed(self.releases[number].mechanism.apply(given, current_noise()))
+        output = self.releases[number].mechanism.apply(given, current_noise())
+        # A number instead of an array without dimensions.
+        return output[()] if getattr(output, "shape", None) == () else output
 
     def left(self, which: int | str = 0) -> int:
         """How often a release may still be used."""
@@ -110,11 +112,6 @@ class Step(_Uncopied):
                 raise NothingLeft(f"release {number} of {self.granted.id} is used up")
             self._used[number] = use + 1
             return use
-
-
-def _unboxed(output: Any) -> Any:
-    """A number instead of an array without dimensions."""
-    return output[()] if getattr(output, "shape", None) == () else output
 
 
 class Authorization(Step):

@@ -172,6 +172,7 @@ def _trained(method: Method, training: Training) -> Result:
         with training:
             method.train(training)
     except BudgetExhausted as refused:
+        training.remaining = refused.remaining or training.remaining
         return training.result("budget-exhausted", str(refused))
     except StopTraining as stop:
         return training.result(stop.reason, str(stop))

@@ -118,7 +118,9 @@ class Source:
         """The rows of a sample, or all."""
         if rows is None:
             return Batch(self.X, self.y)
-        return Batch(_taken(self.X, rows), _taken(self.y, rows))
+        if isinstance(self.X, _LISTS) or isinstance(self.y, _LISTS):
+            return Batch(_taken(self.X, rows), _taken(self.y, rows))
+        return Batch(self.X[rows], self.y[rows])
 
 
 def _taken(data: Any, rows: Integers) -> Any:
@@ -198,7 +200,8 @@ class Asking:
 
     def look(self, releases: Releases, sample: FreshSample | None = None) -> Look:
         """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused."""
-        listed, drawn = as_releases(releases), sample or Full()
+        listed = (releases,) if type(releases) is Release else as_releases(releases)
+        drawn = sample or Full()
         step = self._reserved(listed, drawn) if self._reserve else self._authorized(listed, drawn)
         self.remaining = step.granted.remaining
         return Look(self.source, drawn, step)
@@ -315,7 +318,8 @@ class Training(Asking):
         self.w, self._output = w, chosen
         self.iteration += 1
         self._note(details)
-        self._progress(self.iteration, self.steps, self.remaining)
+        if self._progress is not no_progress:
+            self._progress(self.iteration, self.steps, self.remaining)
         if self._callback is not None:
             shown = Iterate(self.iteration, chosen.copy(), details, self.remaining)
             if self._callback(shown):
