@@ -2,8 +2,8 @@
 
 DP-SGD trains logistic regression on 48,842 × 124 generated numbers, in batches of 256, 2,000 steps: by a
 plain loop with the client's own sampler, clipping and noise that asks nobody; with one reservation; with one
-HTTP authorization a step. The service is served on loopback with its ledger in SQLite. The loops take turns every
-hundred steps, so that both meet the same noise of the machine; ratios are medians over rounds.
+HTTP authorization a step. The service is served on loopback with its ledger in SQLite. The loops take turns
+every hundred steps, so that both meet the same noise of the machine; ratios are medians over rounds.
 """
 
 # X is what everybody calls it.

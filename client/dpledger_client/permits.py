@@ -82,15 +82,10 @@ class Step(_Uncopied):
         """
         number = 0 if which == 0 else self._number(which)
         use = self._take(number)
+        release = self.releases[number]
         if self._journal is None:
-            return self._made(value, number)
-        return self._journal.output(f"{self._place}/{number}/{use}", lambda: self._made(value, number))
-
-    def _made(self, value: Any, number: int) -> Any:
-        given = value() if callable(value) else value
-        output = self.releases[number].mechanism.apply(given, current_noise())
-        # A number instead of an array without dimensions.
-        return output[()] if getattr(output, "shape", None) == () else output
+            return _made(release, value)
+        return self._journal.output(f"{self._place}/{number}/{use}", lambda: _made(release, value))
 
     def left(self, which: int | str = 0) -> int:
         """How often a release may still be used."""
@@ -112,6 +107,12 @@ class Step(_Uncopied):
                 raise NothingLeft(f"release {number} of {self.granted.id} is used up")
             self._used[number] = use + 1
             return use
+
+
+def _made(release: Release, value: Any) -> Any:
+    """What is released of a value or of what a function computes; a number, not an array without shape."""
+    output = release.mechanism.apply(value() if callable(value) else value, current_noise())
+    return output[()] if getattr(output, "shape", None) == () else output
 
 
 class Authorization(Step):
@@ -160,16 +161,21 @@ class Hold(_Uncopied):
 
     def take(self) -> Step:
         """The next repetition; it counts as used from here on."""
-        with self._guard:
-            if self._closed or self.used >= self._limit:
-                raise NothingLeft(f"reservation {self.granted.id} has nothing left")
-            number = self.used
-            self.used += 1
-        return Step(self.granted, self.releases, self._journal, f"{self.granted.key}#{number}")
+        return Step(self.granted, self.releases, self._journal, f"{self.granted.key}#{self._use()}")
 
     def release(self, value: Any, which: int | str = 0) -> Any:
         """Take the next repetition and release a value with it; see :meth:`Step.release`."""
-        return self.take().release(value, which)
+        if which != 0 or self._journal is not None:
+            return self.take().release(value, which)
+        self._use()  # without a step that nobody else would see: this is what a training does most
+        return _made(self.releases[0], value)
+
+    def _use(self) -> int:
+        with self._guard:
+            if self._closed or self.used >= self._limit:
+                raise NothingLeft(f"reservation {self.granted.id} has nothing left")
+            self.used += 1
+            return self.used - 1
 
     def verify(self, key_set: Any) -> dict[str, Any]:
         """Check this reservation's receipt, and that it is this reservation's."""

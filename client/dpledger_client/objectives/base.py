@@ -28,7 +28,7 @@ __all__ = [
 CLIP_MARGIN = 2.0**-20
 """How far below the limit asked for, in proportion, clipping stays: room for rounding errors."""
 ADJACENCIES = ("add-remove", "replace-one")
-_FEWEST_ROWS = 256
+_FEWEST_ROWS = 512
 _MOST_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 17
 """About a megabyte of doubles: a block stays in the cache while it is used several times."""

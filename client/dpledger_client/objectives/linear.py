@@ -10,6 +10,7 @@ ever formed.
 
 import abc
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ __all__ = [
     "one_hot",
     "softmax",
 ]
+
+_FEWEST_ROWS = 1024
+_STRETCH_NUMBERS = 1 << 23
+"""So long that threads meet seldom: on a busy machine each meeting may cost more than the product."""
 
 
 class Linear(Objective):
@@ -81,12 +86,12 @@ class Linear(Objective):
         weights, limit = self._weights(w, X), limit_under(clip)
         total = np.zeros_like(weights)
         with np.errstate(all="ignore"):
-            for rows in blocks(X):
-                block = _rows(X, rows)
-                slopes = self.margin_slopes(block @ weights, y[rows])
-                norms = _norms(block) if row_norms is None else row_norms[rows]
+            for rows in _stretches(X):
+                stretch = _rows(X, rows)
+                slopes = self.margin_slopes(stretch @ weights, y[rows])
+                norms = _norms(stretch) if row_norms is None else row_norms[rows]
                 factors = clip_factors(norms * _sizes(slopes), limit)
-                total += _weighted_sum(block, slopes, factors)
+                _add_weighted(total, stretch, slopes, factors)
         return total.ravel()
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -116,13 +121,24 @@ def _sizes(slopes: Floats) -> Floats:
     return np.abs(slopes) if slopes.ndim == 1 else _norms(slopes)
 
 
-def _weighted_sum(rows: Floats, slopes: Floats, factors: Floats) -> Floats:
-    """Σ f·x ⊗ r; an example whose factor is 0 is left out, for it may hold what no factor makes harmless."""
+def _stretches(X: Any) -> Iterator[slice]:
+    """Runs of rows long enough for a product to be worth several threads."""
+    records, columns = X.shape
+    rows = max(_FEWEST_ROWS, _STRETCH_NUMBERS // max(columns, 1))
+    for start in range(0, records, rows):
+        yield slice(start, min(start + rows, records))
+
+
+def _add_weighted(total: Floats, rows: Floats, slopes: Floats, factors: Floats) -> None:
+    """Add Σ f·x ⊗ r, block by block, which is what the margin for rounding errors is for.
+
+    An example whose factor is 0 is left out, for it may hold what no factor makes harmless.
+    """
     if not factors.all():
         rows, slopes = usable(rows, factors), np.where(_wide(factors, slopes) == 0.0, 0.0, slopes)
     scaled = slopes * _wide(factors, slopes)
-    total: Floats = scaled @ rows if slopes.ndim == 1 else rows.T @ scaled
-    return total
+    for part in blocks(rows):
+        total += scaled[part] @ rows[part] if slopes.ndim == 1 else rows[part].T @ scaled[part]
 
 
 def _wide(factors: Floats, slopes: Floats) -> Floats:

@@ -63,8 +63,10 @@ class NoisyGradient:
     def at(self, training: Training, w: Floats) -> Floats:
         """Ask, look, and give the noisy mean gradient."""
         objective, clip = training.objective, self.clip
-        noisy: Floats = training.look(self.release, self.sample).release(
-            lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, clip)
+        noisy: Floats = training.release(
+            self.release,
+            self.sample,
+            lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, clip),
         )
         return noisy / self.size + objective.regularizer.gradient(w)
 
