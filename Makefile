@@ -8,7 +8,7 @@ CLIENT_VENV := .venv-client
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-SOURCES := service client migrations tests benchmarks
+SOURCES := service client migrations tests benchmarks examples deploy
 
 # pytest-cov holds lines and branches together to the floor in pyproject.toml; this holds branches alone to it.
 define BRANCH_COVERAGE

@@ -17,7 +17,7 @@ from dpledger_client._arrays import Floats, Integers
 from dpledger_client.pate import Predict, pate
 
 TEACHERS, CLASSES = 40, 2
-MECHANISMS = {
+MECHANISMS: dict[str, NoisyVotes | ProposeTestRelease] = {
     "noisy votes": NoisyVotes("gaussian", noise_std=8.0),
     "propose, test, release": ProposeTestRelease(epsilon=0.5, delta=1e-3),
 }

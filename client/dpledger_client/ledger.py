@@ -24,6 +24,8 @@ __all__ = ["Account", "Dataset", "Ledger", "Reservation"]
 
 EMBEDDED_URL = "http://embedded"
 PAGE = 1000
+FACTS = ("adjacency", "unit", "records", "partition_key")
+"""What is fixed when a dataset is opened."""
 
 
 class Ledger:
@@ -64,6 +66,7 @@ class Ledger:
         transport: Any = None,
     ) -> None:
         self._wire = Wire(Connection(url, token, timeout_seconds, retries or Retries(), transport=transport))
+        self._facts: dict[str, Mapping[str, Any]] = {}
 
     @classmethod
     def embedded(cls, path: str | os.PathLike[str], *, token: str | None = None) -> "Ledger":
@@ -212,6 +215,14 @@ class Dataset:
     def show(self) -> dict[str, Any]:
         """The dataset as the service describes it: adjacency, unit, records, budget."""
         return self.ledger._get(_calls.dataset_path(self.name))
+
+    def facts(self) -> Mapping[str, Any]:
+        """What :meth:`show` says and never changes (adjacency, unit, records), asked for once a ledger."""
+        known = self.ledger._facts.get(self.name)
+        if known is None:
+            shown = self.show()
+            known = self.ledger._facts[self.name] = {name: shown.get(name) for name in FACTS}
+        return known
 
     def budget(self, delta: float | None = None) -> Budget:
         """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""

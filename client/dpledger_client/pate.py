@@ -27,7 +27,7 @@ from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import NoisyVotes, ProposeTestRelease
 from dpledger_client.noise import current_noise
 from dpledger_client.optimizers.progress import Bar, Progress, chosen_progress
-from dpledger_client.optimizers.results import Charged, Record
+from dpledger_client.optimizers.results import Charged, History, Record
 from dpledger_client.optimizers.training import Asking, Batch, Source
 from dpledger_client.releases import Release
 from dpledger_client.sampling import permutation
@@ -114,7 +114,7 @@ def pate(
     """
     if len(X) != len(y):
         raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
-    adjacency = str(account.dataset.show()["adjacency"])
+    adjacency = str(account.dataset.facts()["adjacency"])
     source = Source(X, y, account, 0, adjacency)  # no sum is divided by a number of records
     assign = _assigned(parts, len(X), check_count("teachers", teachers), adjacency)
     ensemble = _Ensemble(fit, queries, teachers, check_count("classes", classes, least=2), assign)
@@ -143,7 +143,7 @@ class _Asking(Asking):
         except BudgetExhausted as refused:
             reason, message = "budget-exhausted", str(refused)
         labels = np.array(found, dtype=np.int64)
-        return Labels(labels, reason, message, tuple(self._history), self.remaining)
+        return Labels(labels, reason, message, History(self._history), self.remaining)
 
     def _label(self, ensemble: "_Ensemble", mechanism: NoisyVotes | ProposeTestRelease, query: int) -> int:
         stable = isinstance(mechanism, ProposeTestRelease)

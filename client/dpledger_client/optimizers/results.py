@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dpledger_client.answers import Cost, Granted
 from dpledger_client.releases import Release
 from dpledger_client.samples import Sample
 
-__all__ = ["Charge", "Charged", "Iterate", "Record", "Result", "total_cost"]
+__all__ = ["Charge", "Charged", "History", "Iterate", "Note", "Noted", "Record", "Result", "total_cost"]
 
 
 class Charge(NamedTuple):
@@ -43,7 +43,7 @@ class Charge(NamedTuple):
 
     @classmethod
     def of(
-        cls, granted: Granted, releases: tuple[Release, ...], sample: Sample, repetition: int | None = None
+        cls, granted: Granted, releases: tuple[Release, ...], sample: Sample, repetition: int | None
     ) -> "Charge":
         """What was granted, as a charge."""
         return cls(
@@ -64,6 +64,32 @@ class Record(NamedTuple):
     iteration: int
     charges: tuple[Charge, ...]
     details: Mapping[str, Any]
+
+
+Noted: TypeAlias = tuple[Granted, tuple[Release, ...], Sample, int | None]
+"""What :meth:`Charge.of` takes."""
+Note: TypeAlias = tuple[int, Sequence[Noted], Mapping[str, Any]]
+"""The same of a whole record: iteration, charges and details."""
+
+
+class History(Sequence[Record]):
+    """One record an iteration, made when it is looked at: a note must cost a training next to nothing."""
+
+    def __init__(self, notes: Sequence[Note]) -> None:
+        self._notes = notes
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> "History": ...
+    def __getitem__(self, place: int | slice) -> "Record | History":
+        if isinstance(place, slice):
+            return History(self._notes[place])
+        iteration, charges, details = self._notes[place]
+        return Record(iteration, tuple(Charge.of(*noted) for noted in charges), details)
 
 
 @dataclass(frozen=True)

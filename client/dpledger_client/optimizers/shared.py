@@ -12,7 +12,6 @@ from dpledger_client.errors import BudgetExhausted, Refused
 from dpledger_client.journal import Journal
 from dpledger_client.ledger import Account
 from dpledger_client.objectives.base import Objective
-from dpledger_client.optimizers.results import Charge
 from dpledger_client.optimizers.training import Look, Source, Training
 from dpledger_client.permits import Authorization
 from dpledger_client.releases import Release
@@ -89,7 +88,7 @@ class SharedTraining(Training):
         looks = []
         for (participant, release, sample), answer in zip(steps, answers, strict=True):
             if isinstance(answer, Authorization):
-                self._charges.append(Charge.of(answer.granted, (release,), sample))
+                self._charges.append((answer.granted, (release,), sample, None))
                 looks.append((participant, self._granted(participant, sample, answer)))
             else:
                 _dropped(participant, answer)
@@ -152,7 +151,7 @@ def sources_of(
     if len(numbers) != len(X):
         raise ValueError(f"records must be one number or one a participant, found {len(numbers)}")
     shown = {account.dataset.name: account.dataset for account in accounts}
-    known = {name: dataset.show() for name, dataset in shown.items()}
+    known = {name: dataset.facts() for name, dataset in shown.items()}
     return [
         Source.of(rows, labels, account, number, known[account.dataset.name])
         for rows, labels, account, number in zip(X, y, accounts, numbers, strict=True)

@@ -26,7 +26,7 @@ from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.progress import Progress, no_progress
-from dpledger_client.optimizers.results import Charge, Iterate, Record, Result
+from dpledger_client.optimizers.results import History, Iterate, Note, Noted, Result
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import FreshSample, Full
@@ -53,7 +53,7 @@ class StopTraining(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Batch:
     """The rows that a look looks at. Secret: use it inside a release only."""
 
@@ -101,7 +101,7 @@ class Source:
         """
         if len(X) != len(y):
             raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
-        shown = account.dataset.show() if shown is None else shown
+        shown = account.dataset.facts() if shown is None else shown
         adjacency = str(shown["adjacency"])
         if records is None and account.partition is None:
             records = shown.get("records")
@@ -116,8 +116,12 @@ class Source:
 
     def drawn(self, sample: FreshSample) -> Batch:
         """The rows of a fresh sample."""
-        whole = type(sample) is Full  # isinstance asks abc, which takes its time at every step
-        return self.batch(None if whole else sample.draw(len(self.X)))
+        X = self.X  # noqa: N806
+        if type(sample) is Full:  # isinstance asks abc, which takes its time at every step
+            return Batch(X, self.y)
+        rows = sample.draw(len(X))
+        plain = type(X) is type(self.y) is np.ndarray
+        return Batch(X[rows], self.y[rows]) if plain else self.batch(rows)
 
     def batch(self, rows: Integers | None) -> Batch:
         """The rows of a sample, or all."""
@@ -134,8 +138,7 @@ def _taken(data: Any, rows: Integers) -> Any:
 
 
 def _finite(w: Floats) -> bool:
-    """Whether every number is finite; their squares' sum tells at once, unless it overflows."""
-    return math.isfinite(np.vdot(w, w)) or bool(np.isfinite(w).all())
+    return bool(np.isfinite(w).all())
 
 
 class Look:
@@ -187,8 +190,8 @@ class Asking:
         self.iteration = 0
         self.remaining: Mapping[str, Any] = {}
         self._reserve = None if reserve is None else check_count("reserve", reserve)
-        self._history: list[Record] = []
-        self._charges: list[Charge] = []
+        self._history: list[Note] = []
+        self._charges: list[Noted] = []
         self._holds = ExitStack()
         self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
 
@@ -218,7 +221,7 @@ class Asking:
         if self._reserve is None:
             return self.look(release, sample).release(compute)
         source, hold = self.source, self._hold((release,), sample)
-        self._charges.append(Charge.of(hold.granted, hold.releases, sample, hold.used))
+        self._charges.append((hold.granted, hold.releases, sample, hold.used))
         self.remaining = hold.granted.remaining
         return hold.release(lambda: compute(source.drawn(sample)))
 
@@ -228,25 +231,25 @@ class Asking:
             raise ValueError("a repetition of a reservation cannot be looked at again")
         seen, listed = look.step.same_sample, as_releases(releases)
         step = self.source.account.authorize(listed, sample=seen)
-        self._charges.append(Charge.of(step.granted, listed, seen))
+        self._charges.append((step.granted, listed, seen, None))
         self.remaining = step.granted.remaining
         repeated = Look(self.source, look.sample, step)
         repeated._batch = look._batch
         return repeated
 
     def _note(self, details: Mapping[str, Any]) -> None:
-        self._history.append(Record(self.iteration, tuple(self._charges), details))
-        self._charges.clear()
+        self._history.append((self.iteration, self._charges, details))
+        self._charges = []
 
     def _authorized(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
         step = self.source.account.authorize(releases, sample=sample)
-        self._charges.append(Charge.of(step.granted, releases, sample))
+        self._charges.append((step.granted, releases, sample, None))
         return step
 
     def _reserved(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
         hold = self._hold(releases, sample)
         step = hold.take()
-        self._charges.append(Charge.of(hold.granted, releases, sample, hold.used - 1))
+        self._charges.append((hold.granted, releases, sample, hold.used - 1))
         return step
 
     def _hold(self, releases: tuple[Release, ...], sample: FreshSample) -> Hold:
@@ -329,7 +332,8 @@ class Training(Asking):
     def record(self, w: Floats, *, output: Floats | None = None, **details: Any) -> None:
         """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
         chosen = w if output is None else output
-        if not (_finite(w) and (chosen is w or _finite(chosen))):
+        # The sum of squares tells at once, unless it overflows.
+        if not ((math.isfinite(np.vdot(w, w)) or _finite(w)) and (chosen is w or _finite(chosen))):
             raise StopTraining("diverged")
         self.w, self._output = w, chosen
         self.iteration += 1
@@ -352,6 +356,6 @@ class Training(Asking):
             reason,
             text,
             self.iteration,
-            tuple(self._history),
+            History(self._history),
             self.remaining,
         )
