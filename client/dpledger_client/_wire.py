@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,7 @@ class _Line:
     """What both wires share: a connection, and the client that is made of it when it is first needed.
 
     The client, with its sockets, is no part of the state that is pickled or copied, and one that was
-    made before a fork is not used after it.
+    made before a fork is not used after it. Neither is what is remembered of datasets (``facts``).
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -109,6 +109,7 @@ class _Line:
         self._made_for: object = None
         self._running: _embedded.Running | None = None
         self._guard = threading.RLock()
+        self.facts: dict[str, Mapping[str, Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.connection,)

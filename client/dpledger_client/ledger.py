@@ -66,7 +66,6 @@ class Ledger:
         transport: Any = None,
     ) -> None:
         self._wire = Wire(Connection(url, token, timeout_seconds, retries or Retries(), transport=transport))
-        self._facts: dict[str, Mapping[str, Any]] = {}
 
     @classmethod
     def embedded(cls, path: str | os.PathLike[str], *, token: str | None = None) -> "Ledger":
@@ -218,11 +217,11 @@ class Dataset:
 
     def facts(self) -> Mapping[str, Any]:
         """What :meth:`show` says and never changes (adjacency, unit, records), asked for once a ledger."""
-        known = self.ledger._facts.get(self.name)
-        if known is None:
+        facts = self.ledger._wire.facts
+        if self.name not in facts:
             shown = self.show()
-            known = self.ledger._facts[self.name] = {name: shown.get(name) for name in FACTS}
-        return known
+            facts[self.name] = {name: shown.get(name) for name in FACTS}
+        return facts[self.name]
 
     def budget(self, delta: float | None = None) -> Budget:
         """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""

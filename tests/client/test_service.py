@@ -309,3 +309,17 @@ def test_the_service_reads_a_sample_of_fixed_size(ledger: Ledger) -> None:
     cost = ledger.cost(Gaussian(2.0, 8.0), adjacency="replace-one", sample=sample, orders=[2.0, 8.0])
 
     assert 0.0 < cost.epsilons[0] < cost.epsilons[1] < 8.0 * 2.0**2 / (2.0 * 8.0**2)
+
+
+def test_facts_are_asked_for_once_and_are_no_part_of_a_handles_state(
+    open_dataset: Callable[..., Dataset],
+) -> None:
+    dataset = open_dataset(adjacency="replace-one", records=12)
+    before = pickle.dumps(dataset)
+
+    facts = dataset.facts()
+
+    assert facts["adjacency"] == "replace-one"
+    assert facts["records"] == 12
+    assert dataset.facts() is facts
+    assert pickle.dumps(dataset) == before
