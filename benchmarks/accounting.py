@@ -99,7 +99,8 @@ def _forget() -> None:
 
 
 def our_curve() -> Curve:
-    return list(poisson_gaussian_curve(RATE, 1.0 / NOISE, np.array(ORDERS)))
+    curve: Curve = poisson_gaussian_curve(RATE, 1.0 / NOISE, np.array(ORDERS)).tolist()
+    return curve
 
 
 def opacus_curve() -> Curve:

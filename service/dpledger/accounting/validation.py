@@ -128,7 +128,7 @@ def check_vector(field: str, values: Any, *, most: int = 100_000) -> Floats:
     mixed = not isinstance(values, np.ndarray) and raw.ndim == 1 and any(isinstance(v, bool) for v in values)
     if mixed or raw.dtype.kind not in "iuf" or raw.ndim != 1:
         raise InvalidInput(field, requirement, values)
-    vector = raw.astype(np.float64)
+    vector = raw.astype(np.float64, copy=False)
     if not 1 <= vector.size <= most or not np.isfinite(vector).all():
         raise InvalidInput(field, requirement, values)
     vector.flags.writeable = False
@@ -138,6 +138,6 @@ def check_vector(field: str, values: Any, *, most: int = 100_000) -> Floats:
 def check_orders(orders: Any, *, field: str = "orders") -> Floats:
     """Return strictly increasing Rényi orders in (1, 1e6] as a read-only vector."""
     vector = check_vector(field, orders, most=MAX_ORDERS)
-    if not (vector[0] > 1.0 and vector[-1] <= MAX_ORDER and (np.diff(vector) > 0.0).all()):
+    if not (vector[0] > 1.0 and vector[-1] <= MAX_ORDER and (vector[1:] > vector[:-1]).all()):
         raise InvalidInput(field, f"strictly increasing numbers in (1, {MAX_ORDER:g}]", orders)
     return vector

@@ -341,8 +341,11 @@ class _Split(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def _split(key: bytes) -> _Split:
     orders = np.frombuffer(key)
-    wholes, at_whole = np.unique(np.floor(orders), return_inverse=True)
-    fractions, at_fraction = np.unique(orders - np.floor(orders), return_inverse=True)
+    floors = np.floor(orders)
+    fractions, at_fraction = np.unique(orders - floors, return_inverse=True)
+    first = np.ones(orders.size, dtype=np.bool_)  # orders rise, so equal whole parts are neighbours
+    np.not_equal(floors[1:], floors[:-1], out=first[1:])
+    wholes, at_whole = floors[first], first.cumsum() - 1
     return _Split(np.concatenate((wholes, fractions))[:, None], wholes.size, (at_whole, at_fraction))
 
 
