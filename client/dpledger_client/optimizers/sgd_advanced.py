@@ -1,21 +1,18 @@
 """SGD whose noise comes from advanced composition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from dpledger_client._checks import check_choice, check_open_unit, check_positive
-from dpledger_client.optimizers.base import Method
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.projections import Anywhere, Projection
-from dpledger_client.optimizers.schedules import StepSize
-from dpledger_client.optimizers.stochastic import AVERAGES, check_sampled, sample_of
+from dpledger_client._checks import check_choice
+from dpledger_client.optimizers.calibrated import CalibratedSGD
+from dpledger_client.optimizers.stochastic import sample_of
 from dpledger_client.optimizers.training import Training
 
 __all__ = ["SGDAdvanced"]
 
 
 @dataclass(frozen=True)
-class SGDAdvanced(Method):
+class SGDAdvanced(CalibratedSGD):
     """DP-SGD with as much noise as advanced composition wants for (ε, δ) in all.
 
     Bassily, Smith, Thakurta 2014.
@@ -37,33 +34,11 @@ class SGDAdvanced(Method):
     """
 
     name: ClassVar[str] = "sgd-advanced"
-    steps: int
-    batch_size: int
-    clip: float
-    epsilon: float
-    delta: float
-    step_size: StepSize
     composition: str = "advanced"
-    projection: Projection = field(default_factory=Anywhere)
-    average: str = "last"
 
     def __post_init__(self) -> None:
-        check_sampled(self.steps, self.batch_size, self.clip, 1.0)
-        check_positive("epsilon", self.epsilon)
-        check_open_unit("delta", self.delta)
+        super().__post_init__()
         check_choice("composition", self.composition, ("advanced", "lemma-15.2"))
-        check_choice("average", self.average, AVERAGES)
-
-    def train(self, training: Training) -> None:
-        DPSGD(
-            self.steps,
-            self.batch_size,
-            self.clip,
-            self.noise_multiplier(training),
-            self.step_size,
-            projection=self.projection,
-            average=self.average,
-        ).train(training)
 
     def noise_multiplier(self, training: Training) -> float:
         """The service's answer; it looks at no data and records nothing."""

@@ -1,17 +1,13 @@
 """SGD whose noise comes from the closed form of the moments accountant."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from dpledger_client._checks import check_choice, check_open_unit, check_positive
 from dpledger_client.errors import Unproven
 from dpledger_client.ledger import Ledger
-from dpledger_client.optimizers.base import Method
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.projections import Anywhere, Projection
-from dpledger_client.optimizers.schedules import StepSize
-from dpledger_client.optimizers.stochastic import AVERAGES, check_sampled, sample_of
+from dpledger_client.optimizers.calibrated import CalibratedSGD
+from dpledger_client.optimizers.stochastic import sample_of
 from dpledger_client.optimizers.training import Training
 from dpledger_client.samples import FreshSample
 
@@ -23,7 +19,7 @@ _GROWTH, _TRIALS = 1.1, 60
 
 
 @dataclass(frozen=True)
-class SGDMoments(Method):
+class SGDMoments(CalibratedSGD):
     """DP-SGD with the noise of the moments accountant's closed form (Abadi et al. 2016, Theorem 1).
 
     Parameters
@@ -43,31 +39,6 @@ class SGDMoments(Method):
     """
 
     name: ClassVar[str] = "sgd-moments"
-    steps: int
-    batch_size: int
-    clip: float
-    epsilon: float
-    delta: float
-    step_size: StepSize
-    projection: Projection = field(default_factory=Anywhere)
-    average: str = "last"
-
-    def __post_init__(self) -> None:
-        check_sampled(self.steps, self.batch_size, self.clip, 1.0)
-        check_positive("epsilon", self.epsilon)
-        check_open_unit("delta", self.delta)
-        check_choice("average", self.average, AVERAGES)
-
-    def train(self, training: Training) -> None:
-        DPSGD(
-            self.steps,
-            self.batch_size,
-            self.clip,
-            self.noise_multiplier(training),
-            self.step_size,
-            projection=self.projection,
-            average=self.average,
-        ).train(training)
 
     def noise_multiplier(self, training: Training) -> float:
         """By the service's answers; they look at no data and record nothing."""
