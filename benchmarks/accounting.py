@@ -174,7 +174,7 @@ def main() -> None:
             "autodp": autodp_curve,
         },
         our_epsilon,
-        trials=25,
+        trials=101,
     )
     noises = Task(
         f"σ for ε={EPSILON}, δ={DELTA}, {STEPS} steps, q={RATE}",
