@@ -191,9 +191,12 @@ def test_the_log_moment_is_the_curve_times_order_less_one() -> None:
         (0.1, 1.0, [1.0]),
         (0.1, 1.0, [3.0, 2.0]),
         (0.1, 1.0, [math.nan]),
+        (0.1, 1.0, [2.0, math.nan, 4.0]),
+        (0.1, 1.0, [2.0, math.inf]),
+        (0.1, 1.0, [[2.0, 3.0], [4.0, 5.0]]),
     ],
 )
-def test_out_of_range_is_refused(rate: float, mu: float, orders: list[float]) -> None:
+def test_out_of_range_is_refused(rate: float, mu: float, orders: list[Any]) -> None:
     with pytest.raises(InvalidInput):
         poisson_gaussian_curve(rate, mu, np.array(orders))
 

@@ -69,8 +69,9 @@ _ROOT = math.sqrt(2.0 * math.pi)
 _POWERS = np.arange(2.0, _TABLE_ORDER + 1.0)
 _PAIRS = _POWERS * (_POWERS - 1.0) / 2.0
 _PASCAL = np.array(
-    [[float(math.comb(n, k)) for k in range(_TABLE_ORDER + 1)] for n in range(_TABLE_ORDER + 1)]
+    [[float(math.comb(n, k)) for k in range(2, _TABLE_ORDER + 1)] for n in range(2, _TABLE_ORDER + 1)]
 )
+"""C(n, k) for n and k from 2 on."""
 
 Indices = NDArray[np.intp]
 
@@ -92,7 +93,7 @@ def poisson_gaussian_curve(rate: float, mu: float, orders: Floats) -> Floats:
     >>> poisson_gaussian_curve(1.0, 2.0, np.array([3.0])).round(6).tolist()
     [6.0]
     """
-    plan = _plan(np.ascontiguousarray(orders, dtype=np.float64).tobytes())
+    plan = _plan_of(orders)
     curve: Floats = _log_moments(rate, mu, plan) * plan.per_order
     if rate > 0.5:  # elsewhere what was rounded up cannot reach the curve without sampling
         np.minimum(curve, widen(plan.orders * (mu * mu / 2.0), Direction.UP, ulps=4), out=curve)
@@ -101,7 +102,7 @@ def poisson_gaussian_curve(rate: float, mu: float, orders: Floats) -> Floats:
 
 def poisson_gaussian_log_moment(rate: float, mu: float, orders: Floats) -> Floats:
     """log I(α) = (α−1)·ε(α), rounded up; see the module's text."""
-    return _log_moments(rate, mu, _plan(np.ascontiguousarray(orders, dtype=np.float64).tobytes()))
+    return _log_moments(rate, mu, _plan_of(orders))
 
 
 class _Group(NamedTuple):
@@ -126,11 +127,18 @@ class _Plan(NamedTuple):
     others: _Group
 
 
+def _plan_of(orders: Floats) -> _Plan:
+    vector = np.ascontiguousarray(orders, dtype=np.float64)
+    if vector.ndim != 1:  # the key of the remembered plan has no shape
+        check_orders(orders)
+    return _plan(vector.tobytes())
+
+
 @functools.lru_cache(maxsize=64)
 def _plan(key: bytes) -> _Plan:
     orders = check_orders(np.frombuffer(key))
     whole = (orders == np.floor(orders)) & (orders <= _TABLE_ORDER)
-    groups = [_Group(np.flatnonzero(mask), orders[mask]) for mask in (whole, ~whole)]
+    groups = [_Group(mask.nonzero()[0], orders[mask]) for mask in (whole, ~whole)]
     per_order = (1.0 + 8.0 * _UNIT) / (orders - 1.0)
     return _Plan(orders, tuple(orders.tolist()), per_order, *groups)
 
@@ -186,20 +194,23 @@ def _minkowski(rate: float, mu: float, orders: Floats) -> Floats:
 
 
 def _by_table(rate: float, mu: float, orders: Floats) -> Floats:
-    """Whole orders up to 64: log(1 + Σ_k C(n,k) (1−q)^(n−k) q^k (e^(k(k−1)μ²/2) − 1))."""
-    table = _binomials(orders.tobytes())
-    size = table.shape[1]
+    """Whole orders up to 64: log(1 + Σ_k C(n,k) (1−q)^(n−k) q^k (e^(k(k−1)μ²/2) − 1)).
+
+    All whole orders up to the largest are summed at once, and the given ones taken.
+    """
+    size = int(orders[-1]) - 1
+    table = _PASCAL[:size, :size]
     pairs, rest = _PAIRS[:size] * (mu * mu), math.log1p(-rate)
     odds = math.log(rate) - rest
     exponents = pairs + _POWERS[:size] * odds
-    stay = orders * rest
+    stay = _POWERS[:size] * rest
     if float(exponents[-1]) <= _LINEAR:
         moments = _table_sum(table, exponents, pairs, stay)
     else:
-        moments = _split_table_sum(table, exponents, pairs, stay, orders)
+        moments = _split_table_sum(table, exponents, pairs, stay)
     magnitude = float(pairs[-1]) + _TABLE_ORDER * (abs(odds) - rest)
-    widened: Floats = moments * (1.0 + 4.0 * _UNIT * (size + 8.0 + magnitude))
-    return widened
+    moments *= 1.0 + 4.0 * _UNIT * (size + 8.0 + magnitude)
+    return moments[orders.astype(np.intp) - 2]
 
 
 def _table_sum(table: Floats, exponents: Floats, pairs: Floats, stay: Floats) -> Floats:
@@ -208,7 +219,7 @@ def _table_sum(table: Floats, exponents: Floats, pairs: Floats, stay: Floats) ->
     return moments
 
 
-def _split_table_sum(table: Floats, exponents: Floats, pairs: Floats, stay: Floats, orders: Floats) -> Floats:
+def _split_table_sum(table: Floats, exponents: Floats, pairs: Floats, stay: Floats) -> Floats:
     """As above where the last terms overflow: the orders that reach them are summed scaled down.
 
     The exponents are convex in k, so the large ones come last, and at most 64·(22 + log 64) < 1,700,
@@ -216,19 +227,11 @@ def _split_table_sum(table: Floats, exponents: Floats, pairs: Floats, stay: Floa
     there the 1 that is left out of e^(k(k−1)μ²/2) − 1 only makes the result larger.
     """
     size = exponents.size - int(np.count_nonzero(exponents > _LINEAR))
-    row = int(orders.searchsorted(size + 2.0))
-    low = _table_sum(table[:row, :size], exponents[:size], pairs[:size], stay[:row])
+    low = _table_sum(table[:size, :size], exponents[:size], pairs[:size], stay[:size])
     shift = float(exponents[-1]) - _LINEAR
-    high = np.log(table[row:] @ np.exp(exponents - shift)) + (stay[row:] + shift)
+    high = np.log(table[size:] @ np.exp(exponents - shift)) + (stay[size:] + shift)
     moments: Floats = np.concatenate((low, high))
     return moments
-
-
-@functools.lru_cache(maxsize=64)
-def _binomials(key: bytes) -> Floats:
-    """C(n, k) for the given whole orders n and k = 2, 3, …, largest n."""
-    rows = np.frombuffer(key).astype(np.intp)
-    return _PASCAL[rows, 2 : rows[-1] + 1]
 
 
 class _Grid(NamedTuple):
@@ -342,11 +345,16 @@ class _Split(NamedTuple):
 def _split(key: bytes) -> _Split:
     orders = np.frombuffer(key)
     floors = np.floor(orders)
-    fractions, at_fraction = np.unique(orders - floors, return_inverse=True)
-    first = np.ones(orders.size, dtype=np.bool_)  # orders rise, so equal whole parts are neighbours
-    np.not_equal(floors[1:], floors[:-1], out=first[1:])
-    wholes, at_whole = floors[first], first.cumsum() - 1
-    return _Split(np.concatenate((wholes, fractions))[:, None], wholes.size, (at_whole, at_fraction))
+    wholes, at_whole = _distinct(floors)
+    fractions, at_fraction = _distinct(orders - floors)
+    return _Split(np.array(wholes + fractions)[:, None], len(wholes), (at_whole, at_fraction))
+
+
+def _distinct(values: Floats) -> tuple[list[float], Indices]:
+    """The distinct values, and which of them each value is."""
+    numbers: dict[float, int] = {}
+    at = [numbers.setdefault(value, len(numbers)) for value in values.tolist()]
+    return list(numbers), np.array(at)
 
 
 def _by_products(nodes: _Nodes, orders: Floats, errors: "_Errors") -> Floats:
