@@ -12,12 +12,8 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    Column,
-    ForeignKey,
-    Index,
     Integer,
     SmallInteger,
-    Table,
     Text,
     bindparam,
     delete,
@@ -28,39 +24,15 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.retrying import run_in_transaction
 from dpledger.storage.database import Database
 from dpledger.storage.fractions import WHOLE
 from dpledger.storage.meta import instance_id
 from dpledger.storage.session import Row, Session
-from dpledger.storage.tables import datasets, metadata
+from dpledger.storage.tables import alerts, datasets
 
-__all__ = ["Alert", "AlertStore", "alerts"]
-
-_UNDELIVERED: ColumnElement[bool] = literal_column("delivered_at_us IS NULL")
-alerts = Table(
-    "alerts",
-    metadata,
-    Column("dataset_id", BigInteger, ForeignKey("datasets.id"), primary_key=True),
-    Column("threshold", SmallInteger, primary_key=True),
-    Column("id", Text, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    Column("left_basis_points", SmallInteger, nullable=False),
-    Column("noticed_at_us", BigInteger, nullable=False),
-    Column("due_at_us", BigInteger, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("delivered_at_us", BigInteger),
-    Index(
-        "ix_alerts_due",
-        "due_at_us",
-        "dataset_id",
-        "threshold",
-        sqlite_where=_UNDELIVERED,
-        postgresql_where=_UNDELIVERED,
-    ),
-)
+__all__ = ["Alert", "AlertStore"]
 
 
 @dataclass(frozen=True)

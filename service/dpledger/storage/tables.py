@@ -32,6 +32,7 @@ from dpledger.storage.codec import KIND_CODES, OPEN
 
 __all__ = [
     "actors",
+    "alerts",
     "answers",
     "budget_changes",
     "budgets",
@@ -305,4 +306,26 @@ answers = Table(
     Column("request", LargeBinary, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("body", Text, nullable=False),
+)
+
+# A dataset that was seen beyond a threshold, in ten-thousandths of its budget, until somebody was told.
+alerts = Table(
+    "alerts",
+    metadata,
+    _of_dataset(),
+    Column("threshold", SmallInteger, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("left_basis_points", SmallInteger, nullable=False),
+    Column("noticed_at_us", BigInteger, nullable=False),
+    Column("due_at_us", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("delivered_at_us", BigInteger),
+)
+_partial(
+    "ix_alerts_due",
+    "delivered_at_us IS NULL",
+    alerts.c.due_at_us,
+    alerts.c.dataset_id,
+    alerts.c.threshold,
 )
