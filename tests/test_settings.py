@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dpledger.settings import DEFAULT_DATABASE, VARIABLES, InvalidSettings, Settings
+from dpledger.settings import DEFAULT_DATABASE, VARIABLES, InvalidSettings, Settings, misspelt
 
 POSTGRESQL = "postgresql://ann:secret@host/ledger"
 
@@ -93,6 +93,27 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
 def test_what_is_absent_or_empty_has_its_default() -> None:
     assert Settings.from_environment({}) == Settings()
     assert Settings.from_environment(dict.fromkeys(VARIABLES, "")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("DPLEDGER_DATABSE", "DPLEDGER_DATABASE"),
+        ("DPLEDGER_ALERT_TRESHOLDS", "DPLEDGER_ALERT_THRESHOLDS"),
+        ("DPLEDGER_KEYFILE", "DPLEDGER_KEY_FILE"),
+        ("DPLEDGER_METRICS_DATASET", "DPLEDGER_METRICS_DATASETS"),
+        ("DPLEDGER_EXPIRY_SECOND", "DPLEDGER_EXPIRY_SECONDS"),
+    ],
+)
+def test_a_misspelt_setting_is_noticed(written: str, meant: str) -> None:
+    assert misspelt({written: "", "PATH": ""}) == {written: meant}
+
+
+def test_variables_that_only_begin_like_settings_are_let_be() -> None:
+    of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR")
+    others = [*VARIABLES, "DPLEDGER_URL", "DPLEDGER_TOKEN", *[f"DPLEDGER_{each}" for each in of_kubernetes]]
+
+    assert misspelt(dict.fromkeys([*others, "DATABSE"], "")) == {}
 
 
 def test_what_is_chosen_comes_before_the_environment() -> None:

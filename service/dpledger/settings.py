@@ -5,6 +5,7 @@ Each setting is a field here and an environment variable of the same name, in ca
 """
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from dpledger.storage.engines import normalized_url
 
-__all__ = ["DEFAULT_DATABASE", "VARIABLES", "InvalidSettings", "Settings", "variable"]
+__all__ = ["DEFAULT_DATABASE", "VARIABLES", "InvalidSettings", "Settings", "misspelt", "variable"]
 
 DEFAULT_DATABASE = "sqlite:///budget.db"
 MOST_METRICS_DATASETS = 100
@@ -181,6 +182,24 @@ class Settings:
 
 VARIABLES = {variable(each.name): each.name for each in dataclasses.fields(Settings)}
 """Every environment variable that the service reads, with its setting."""
+_OF_CLIENTS = ("url", "token")
+_ALIKE = 0.75
+
+
+def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that look like a setting's name and are none, each with the setting it looks like.
+
+    Others that begin alike are no mistake: Kubernetes sets some for a service called dpledger.
+    """
+    found: dict[str, str] = {}
+    for name in environment:
+        written = name.removeprefix(_PREFIX).lower()
+        if name.startswith(_PREFIX) and name not in VARIABLES and written not in _OF_CLIENTS:
+            meant = difflib.get_close_matches(written, VARIABLES.values(), n=1, cutoff=_ALIKE)
+            found |= {name: variable(each) for each in meant}
+    return found
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "key_file": Path,
     "expiry_seconds": float,

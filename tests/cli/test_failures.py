@@ -202,6 +202,16 @@ def test_a_folder_that_is_not_there(tmp_path: Path, command: list[str]) -> None:
     run(*command, *where, "--key-file", str(tmp_path / "keys.json")).failed(6, "unable to open database file")
 
 
+def test_a_misspelt_setting_is_told_when_the_service_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPLEDGER_ALERT_TRESHOLDS", "0.5")
+    ended = run("serve", "--database", f"sqlite:///{tmp_path / 'missing' / 'ledger.db'}")
+    assert ended.err.splitlines()[0] == (
+        "DPLEDGER_ALERT_TRESHOLDS is no setting and has no effect; is DPLEDGER_ALERT_THRESHOLDS meant?"
+    )
+
+
 @pytest.mark.parametrize("command", [*ASKING, "migrate", "serve"])
 def test_a_file_that_is_no_database(tmp_path: Path, command: str) -> None:
     (tmp_path / "text.db").write_text("not a database, whatever its name says " * 100)

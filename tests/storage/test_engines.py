@@ -114,6 +114,14 @@ def postgresql_url(postgresql: PostgresqlServer) -> str:
     return postgresql.create()
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_postgresql_database_that_cannot_hold_every_name_is_refused(
+    postgresql: PostgresqlServer, encoding: str
+) -> None:
+    with pytest.raises(ArgumentError, match=f"UTF8, not {encoding}"):
+        open_storage(postgresql.create(encoding))
+
+
 @pytest.fixture
 def connected(postgresql_url: str) -> Iterator[tuple[Engine, Engine]]:
     writing = make_engine(postgresql_url)

@@ -52,11 +52,11 @@ class PostgresqlServer:
         self._numbers = itertools.count()
         self._skip_fsync()
 
-    def create(self) -> str:
+    def create(self, encoding: str = "UTF8") -> str:
         """The URL of a new database without any table."""
         name = f"ledger_{next(self._numbers)}"
         with self.connect() as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         return str(self._server.get_uri(database=name))
 
     def empty(self, url: str) -> None:

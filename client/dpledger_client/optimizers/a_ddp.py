@@ -12,9 +12,9 @@ from dpledger_client.ledger import Ledger
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.base import Method
+from dpledger_client.optimizers.batches import sample_of
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.shared import Asked, Participant, SharedTraining
-from dpledger_client.optimizers.stochastic import sample_of
 from dpledger_client.optimizers.training import Look, Training
 from dpledger_client.releases import Release
 from dpledger_client.samples import FreshSample

@@ -144,6 +144,8 @@ class _Run:
     """One training, with what changes from iteration to iteration."""
 
     def __init__(self, method: DPBLSGD, training: Training) -> None:
+        if method.looks == "again" and training.reserves:
+            raise ValueError("looks='again' goes without reserve: a reserved sample is looked at once")
         self.method = method
         self.training = training
         self.sample = sample_at(method.rate, training.records, training.adjacency)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpledger_client._checks import check_choice
+from dpledger_client.optimizers.batches import sample_of
 from dpledger_client.optimizers.calibrated import CalibratedSGD
-from dpledger_client.optimizers.stochastic import sample_of
 from dpledger_client.optimizers.training import Training
 
 __all__ = ["SGDAdvanced"]

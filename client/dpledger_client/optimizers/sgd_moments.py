@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from dpledger_client.errors import Unproven
 from dpledger_client.ledger import Ledger
+from dpledger_client.optimizers.batches import sample_of
 from dpledger_client.optimizers.calibrated import CalibratedSGD
-from dpledger_client.optimizers.stochastic import sample_of
 from dpledger_client.optimizers.training import Training
 from dpledger_client.samples import FreshSample
 

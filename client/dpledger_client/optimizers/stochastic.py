@@ -8,27 +8,15 @@ from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_choice, check_count, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
+from dpledger_client.optimizers.batches import sample_of
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
-from dpledger_client.samples import FreshSample, Poisson, WithoutReplacement
+from dpledger_client.samples import FreshSample
 
-__all__ = ["AVERAGES", "Average", "NoisyGradient", "check_sampled", "sample_of", "step_sizes"]
+__all__ = ["AVERAGES", "Average", "NoisyGradient", "check_sampled", "step_sizes"]
 
 AVERAGES = ("last", "uniform", "weighted")
-
-
-def sample_of(batch_size: int, records: int, adjacency: str) -> FreshSample:
-    """A sample of so many records, expected or exactly, of the scheme that goes with the adjacency.
-
-    Amplification by Poisson sampling is proven for add-remove, by sampling without replacement for
-    replace-one (Balle, Barthe, Gaboardi 2018); the ledger refuses the other pairing.
-    """
-    if check_count("batch_size", batch_size) > records:
-        raise ValueError(f"batch_size must be at most {records}, the number of records, found {batch_size}")
-    if adjacency == "replace-one":
-        return WithoutReplacement.of_size(batch_size, records)
-    return Poisson(batch_size / records)
 
 
 @dataclass(frozen=True)

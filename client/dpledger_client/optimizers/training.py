@@ -205,6 +205,11 @@ class Asking:
         """The dataset's adjacency."""
         return self.source.adjacency
 
+    @property
+    def reserves(self) -> bool:
+        """Whether equal steps are asked for in advance; a sample of theirs cannot be looked at again."""
+        return self._reserve is not None
+
     def look(self, releases: Releases, sample: FreshSample | None = None) -> Look:
         """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused."""
         listed = (releases,) if type(releases) is Release else as_releases(releases)

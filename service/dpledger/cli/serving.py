@@ -48,9 +48,11 @@ def serve(
     from dpledger.auth.keys import load_keys
     from dpledger.cli.databases import one_line_failures, refuse_foreign
     from dpledger.server import create_server
-    from dpledger.settings import Settings
+    from dpledger.settings import Settings, misspelt
     from dpledger.storage.repository import open_storage
 
+    for written, meant in misspelt(os.environ).items():
+        typer.echo(f"{written} is no setting and has no effect; is {meant} meant?", err=True)
     # What cannot start is told in one line; from inside the web server it would be a stack of frames.
     with one_line_failures():
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)

@@ -147,10 +147,18 @@ def _postgresql_engine(url: URL, *, reading: bool = False) -> Engine:
     configured = url.update_query_dict({**missing, "options": _server_options(url)})
     level = "REPEATABLE READ" if reading else "READ COMMITTED"
     engine = create_engine(configured, isolation_level=level, **_POOL)
+    # Before SQLAlchemy's own questions, which stumble over another encoding.
+    event.listen(engine, "connect", _refuse_encoding, insert=True)
     _ask_after_rest(engine)
     if reading:
         event.listen(engine, "connect", _only_read)
     return engine
+
+
+def _refuse_encoding(connection: Any, _record: object) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise ArgumentError(f"the encoding of a PostgreSQL database must be UTF8, not {encoding}")
 
 
 def _ask_after_rest(engine: Engine) -> None:

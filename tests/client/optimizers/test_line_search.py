@@ -123,11 +123,22 @@ def test_each_kind_of_looks_is_charged_as_it_says(open_dataset: Open, ledger: Le
         assert np.all(spent > together.epsilons)
 
 
+def test_a_reserved_sample_is_not_searched_again_and_nothing_is_spent(open_dataset: Open) -> None:
+    X, y = classification()  # noqa: N806
+    dataset = _opened(open_dataset)
+    method = DPBLSGD(looks="again", **STOCHASTIC | {"steps": 1})
+    with pytest.raises(ValueError, match="looks='again' goes without reserve"):
+        minimize(Logistic(), X, y, account=dataset.run("job"), method=method, reserve=2, progress=False)
+    assert [entry["kind"] for entry in dataset.entries()] == ["opened"]
+
+
 class _Scripted(_Run):
     """A run whose second gradient is given."""
 
     def __init__(self, second: Floats, **more: Any) -> None:
-        training: Any = SimpleNamespace(w=np.zeros(2), records=RECORDS, adjacency="add-remove")
+        training: Any = SimpleNamespace(
+            w=np.zeros(2), records=RECORDS, adjacency="add-remove", reserves=False
+        )
         super().__init__(DPBLSGD(**STOCHASTIC | more), training)
         self.second = second
 
