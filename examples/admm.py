@@ -4,14 +4,12 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/admm.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-from dpledger_client import Ledger
+from connection import connected
 from dpledger_client.objectives import L1, Logistic
 from dpledger_client.optimizers import Method, minimize
 from dpledger_client.optimizers.mpadmm import ModelPerturbationADMM
@@ -24,16 +22,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
-
-
 def main() -> None:
     """Train each on a dataset of its own, and print the way of the budget."""
     rows, classes = load_breast_cancer(return_X_y=True)
@@ -41,7 +29,7 @@ def main() -> None:
     X = (rows - rows.mean(axis=0)) / rows.std(axis=0) / np.sqrt(rows.shape[1])  # noqa: N806
     y = np.where(classes == 1, 1.0, -1.0)
     objective = Logistic(L1(0.01))
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         for name, method in METHODS.items():
             dataset = ledger.dataset(f"admm-{secrets.token_hex(4)}")
             dataset.open({"accounting": "rdp", "epsilon": 4.0, "delta": 1e-5}, records=len(X))

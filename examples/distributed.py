@@ -4,13 +4,11 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/distributed.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 
 import numpy as np
 
-from dpledger_client import Ledger
+from connection import connected
 from dpledger_client.objectives import Logistic
 from dpledger_client.optimizers import Iterate, minimize
 from dpledger_client.optimizers.a_ddp import ADDP, planned_noise
@@ -20,22 +18,12 @@ BUDGETS = (1.0, 2.0, 4.0)
 DELTA, PLANNED_ROUNDS = 1e-6, 10
 
 
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
-
-
 def main() -> None:
     """Open a partition for each participant, train, and print who still takes part."""
     random = np.random.default_rng(0)
     X = [random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES) for _ in range(PARTICIPANTS)]  # noqa: N806
     y = [np.where(rows @ np.arange(1.0, FEATURES + 1.0) > 0.0, 1.0, -1.0) for rows in X]
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"distributed-{secrets.token_hex(4)}")
         # A record stays with its participant, so that nobody's budget is touched by another's records.
         dataset.open(

@@ -4,15 +4,14 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/pate.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.neighbors import NearestCentroid
 
-from dpledger_client import Ledger, NoisyVotes, ProposeTestRelease
+from connection import connected
+from dpledger_client import NoisyVotes, ProposeTestRelease
 from dpledger_client._arrays import Floats, Integers
 from dpledger_client.pate import Predict, pate
 
@@ -21,16 +20,6 @@ MECHANISMS: dict[str, NoisyVotes | ProposeTestRelease] = {
     "noisy votes": NoisyVotes("gaussian", noise_std=8.0),
     "propose, test, release": ProposeTestRelease(epsilon=0.5, delta=1e-3),
 }
-
-
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
 
 
 def fit(rows: Floats, labels: Integers) -> Predict:
@@ -44,7 +33,7 @@ def main() -> None:
     X, y = load_breast_cancer(return_X_y=True)  # noqa: N806
     X = X / X.max(axis=0)  # noqa: N806
     private, public, test = np.split(np.random.default_rng(0).permutation(len(X)), [360, 460])
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         for name, mechanism in MECHANISMS.items():
             dataset = ledger.dataset(f"pate-{secrets.token_hex(4)}")
             budget = {"accounting": "rdp", "epsilon": 6.0, "delta": 0.03, "additive_delta": 0.029}

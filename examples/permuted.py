@@ -4,13 +4,11 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/permuted.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 
 import numpy as np
 
-from dpledger_client import Ledger
+from connection import connected
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, minimize
 from dpledger_client.optimizers.nsgd import NSGD
@@ -24,16 +22,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
-
-
 def main() -> None:
     """Open a dataset, train, and print the way of the budget."""
     random = np.random.default_rng(0)
@@ -41,7 +29,7 @@ def main() -> None:
     X /= np.linalg.norm(X, axis=1, keepdims=True)  # noqa: N806
     y = np.where(X @ np.arange(1.0, FEATURES + 1.0) + 0.5 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
     objective = Logistic(L2(1e-2))
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"permuted-{secrets.token_hex(4)}")
         dataset.open(
             {"accounting": "rdp", "epsilon": 2.0, "delta": 1e-6}, adjacency="replace-one", records=RECORDS

@@ -7,8 +7,6 @@ DPLEDGER_TOKEN (and the address in DPLEDGER_URL, if another), or without a servi
 """
 
 # %% What we need: the client, and scikit-learn for its data.
-import argparse
-import os
 import secrets
 from pathlib import Path
 
@@ -17,17 +15,14 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from dpledger_client import BudgetExhausted, Gaussian, Ledger
+from connection import connected
+from dpledger_client import BudgetExhausted, Gaussian
 from dpledger_client.estimators import PrivateLogisticRegression
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Iterate, minimize
 from dpledger_client.optimizers.dp_sgd import DPSGD
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-file = parser.parse_args().embedded
-url = os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000")
-ledger = Ledger.embedded(file) if file else Ledger(url, token=os.environ["DPLEDGER_TOKEN"])
+ledger = connected(__doc__)
 
 # %% The data. Their scale is not learnt from them, which would be a look: these are public largest values.
 X, y = load_breast_cancer(return_X_y=True)

@@ -4,13 +4,11 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/ranking.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 
 import numpy as np
 
-from dpledger_client import Ledger
+from connection import connected
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import BayesRank, LinearScorer, ListMLE, ListNet, MLPScorer
 from dpledger_client.objectives.ranking import Ranking
@@ -20,16 +18,6 @@ from dpledger_client.optimizers.priv_br import PrivBR
 from dpledger_client.ranking_metrics import mean_average_precision, mean_ndcg
 
 LISTS, FEATURES = 200, 6
-
-
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
 
 
 def clicks(seed: int) -> tuple[list[Floats], list[Floats]]:
@@ -56,7 +44,7 @@ def main() -> None:
         "listnet, clipped": (ListNet(LinearScorer(FEATURES)), by_clipping),
         "listmle, clipped": (ListMLE(LinearScorer(FEATURES)), by_clipping),
     }
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         for name, (objective, method) in trials.items():
             dataset = ledger.dataset(f"ranking-{secrets.token_hex(4)}")
             budget = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-4}

@@ -4,14 +4,12 @@ Run it against `make run` with the token in DPLEDGER_TOKEN (and the address in D
 or without a service: python examples/stochastic.py --embedded budget.db
 """
 
-import argparse
-import os
 import secrets
 from typing import Any
 
 import numpy as np
 
-from dpledger_client import Ledger
+from connection import connected
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, NonPrivate, minimize
 from dpledger_client.optimizers.dp_adam import DPAdam
@@ -37,16 +35,6 @@ METHODS: list[Method | NonPrivate] = [
 ]
 
 
-def connected() -> Ledger:
-    """The service's ledger, or one in a file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--embedded", metavar="FILE", help="keep the ledger in this file, without a service")
-    file = parser.parse_args().embedded
-    if file:
-        return Ledger.embedded(file)
-    return Ledger(os.environ.get("DPLEDGER_URL", "http://127.0.0.1:8000"), token=os.environ["DPLEDGER_TOKEN"])
-
-
 def accuracy(w: Any, X: Any, y: Any) -> float:  # noqa: N803
     """Of the linear classifier, or of the one label that a majority is."""
     predicted = np.full(len(y), w[0]) if len(w) == 1 else np.sign(X @ w)
@@ -58,7 +46,7 @@ def main() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES)  # noqa: N806
     y = np.where(X @ np.arange(1.0, FEATURES + 1.0) + 0.5 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
-    with connected() as ledger:
+    with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"stochastic-{secrets.token_hex(4)}")
         dataset.open({"accounting": "rdp", "epsilon": 6.0, "delta": 1e-5}, records=RECORDS)
         for method in METHODS:

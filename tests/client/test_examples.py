@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(set(FOLDER.glob("*.py")) - {FOLDER / "connection.py"})
 
 
 def test_there_are_examples() -> None:
@@ -19,3 +20,15 @@ def test_it_runs_and_tells_of_the_budget(example: Path, tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "budget" in ended.stdout
+
+
+def test_without_a_service_or_a_file_it_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DPLEDGER_TOKEN", raising=False)
+    command = [sys.executable, str(FOLDER / "adaptive.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].endswith(
+        "set DPLEDGER_TOKEN to the token that `make run` printed, or give --embedded FILE"
+    )
