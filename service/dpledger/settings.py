@@ -195,8 +195,8 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
     for name in environment:
         written = name.removeprefix(_PREFIX).lower()
         if name.startswith(_PREFIX) and name not in VARIABLES and written not in _OF_CLIENTS:
-            meant = difflib.get_close_matches(written, VARIABLES.values(), n=1, cutoff=_ALIKE)
-            found |= {name: variable(each) for each in meant}
+            for meant in difflib.get_close_matches(written, VARIABLES.values(), n=1, cutoff=_ALIKE):
+                found[name] = variable(meant)
     return found
 
 

@@ -1,10 +1,16 @@
 """docs/api.md says what the service does: every route is there, and every example is run."""
 
+import dataclasses
+import json
+import re
 from typing import Any
 
 import pytest
 
+from dpledger.accounting.mechanisms import MECHANISMS
+from dpledger.accounting.sampling import Adjacency
 from dpledger.api.app import create_app
+from dpledger.ledger.budget import Accounting, Budget
 from dpledger.settings import Settings
 from tests.api.documented import PAGE, described_routes, routes, run
 
@@ -47,3 +53,29 @@ def test_a_wrong_answer_would_be_noticed(page: str) -> None:
 
     assert wrong != page
     assert run(wrong) == page
+
+
+def rows(page: str, section: str) -> dict[str, str]:
+    """What each name in the first column of a section's table stands for: the rest of its line."""
+    text = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ", 1) for line in text.splitlines() if line.startswith("| `")]
+    return {name: rest for first, rest in lines[1:] for name in re.findall(r"`([^`]+)`", first)}
+
+
+def test_every_mechanism_is_listed_with_its_fields(page: str) -> None:
+    listed = rows(page, "Steps")
+
+    assert set(listed) == set(MECHANISMS)
+    for name, mechanism in MECHANISMS.items():
+        fields = {field.name for field in dataclasses.fields(mechanism)}  # type: ignore[arg-type]
+        assert fields <= set(re.findall(r"`(\w+)`", listed[name])), name
+
+
+def test_every_accounting_is_listed_with_a_budget_that_opens(page: str) -> None:
+    assert set(rows(page, "Budgets")) == {accounting.value for accounting in Accounting}
+    example = page.split("\n## Budgets\n")[1].split("\n\n    ")[1].split("\n\n")[0]
+
+    budget = Budget.from_fields(json.loads(example), Adjacency.ADD_REMOVE)
+
+    assert budget.accounting is Accounting.RDP
+    assert budget.orders.size > 1

@@ -8,11 +8,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import sqlalchemy as sa
 
 from dpledger.api.logs import JsonFormatter
 from dpledger.ledger.errors import Unavailable
+from dpledger.storage.engines import normalized_url
 from dpledger.storage.repository import SqlStorage
-from tests.api.service import ZCDP, Service, made, problem
+from dpledger.storage.tables import metadata
+from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
 
 @pytest.fixture
@@ -118,6 +121,20 @@ def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None
     assert answer.headers["retry-after"]
 
 
+def test_who_hangs_up_at_the_end_does_not_leave_others_waiting(adult: Service) -> None:
+    adult.app.state.house.committer.stop()
+    asked: Any = mock.Mock()
+
+    async def two_of_which_one_hangs_up() -> object:
+        gone, waiting = adult.app.desk._queued(asked), adult.app.desk._queued(asked)
+        gone.cancel()
+        return await asyncio.wait_for(waiting, 5.0)
+
+    portal = adult.client.portal
+    assert portal is not None
+    assert isinstance(portal.call(two_of_which_one_hangs_up), Unavailable)
+
+
 def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Service) -> None:
     def lines(_name: str) -> Iterator[str]:
         yield "{}\n"
@@ -148,3 +165,41 @@ def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Servi
 
     assert sent[0]["status"] == 200
     assert sent[-1]["more_body"] is True
+
+
+def lose_everything(service: Service, database_url: str) -> None:
+    """What a fail-over to a server without the ledgers does; the tokens are there."""
+    other = sa.create_engine(normalized_url(database_url))
+    with other.begin() as connection:
+        for table in reversed(metadata.sorted_tables):
+            if table.name not in ("meta", "tokens"):
+                connection.execute(sa.delete(table))
+    other.dispose()
+    service.app.state.house.storage.database.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("again", "spent"),
+    [
+        ({"budget": {"accounting": "gdp", "mu": 2.0}}, {"mu_squared": 5 * 0.25}),
+        ({"budget": {"accounting": "zcdp", "rho": 2.0}, "adjacency": "replace-one"}, {"rho": 5 * 0.125}),
+    ],
+)
+def test_a_dataset_of_the_same_name_on_a_new_server_is_charged_by_its_own_rule(
+    adult: Service, database_url: str, again: dict[str, Any], spent: dict[str, float]
+) -> None:
+    item = {"dataset": "adult", "run": "run-1", "releases": [GAUSSIAN]}
+    made(adult.authorize())
+    lose_everything(adult, database_url)
+    adult.open("adult", **again)
+
+    made(adult.authorize())
+    made(adult.reserve(3))
+    made(adult.bulk("each", item))
+
+    found = adult.budget()["spent"]
+    for name, least in spent.items():
+        assert least <= found[name] <= 1.001 * least
+    for entry in adult.shown("/v1/datasets/adult/entries")["items"][1:]:
+        assert entry["step"]["adjacency"] == again.get("adjacency", "add-remove")
+    adult.verified()

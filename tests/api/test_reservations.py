@@ -1,8 +1,10 @@
 """Reservations: held, settled, expired; silence gives nothing back."""
 
 import pytest
+import sqlalchemy as sa
 
 from dpledger.api.answers import ReservationAnswer, ReservationPage, SettlementAnswer
+from dpledger.storage.codec import Damaged
 from tests.api.service import GAUSSIAN, Service, made, problem
 
 
@@ -176,3 +178,18 @@ def test_the_background_task_expires_what_is_due(adult: Service) -> None:
 
     assert portal.call(one_turn) == 1
     assert adult.budget()["reserved"]["open"] == 0
+
+
+def test_a_dataset_that_cannot_be_read_does_not_keep_others_from_expiring(adult: Service) -> None:
+    adult.open("census")
+    for name, seconds in (("adult", 60), ("census", 61)):
+        made(adult.reserve(1, dataset=name, seconds=seconds))
+    house = adult.app.state.house
+    with house.storage.database.begin() as session:
+        session.change(sa.text("UPDATE charges SET step = 'spoilt' WHERE dataset_id = 1"), {})
+    adult.clock.advance(62)
+
+    with pytest.raises(Damaged):
+        house.ledger.expire_due()
+    assert adult.budget("census")["reserved"]["open"] == 0
+    assert adult.budget("adult")["reserved"]["open"] == 1

@@ -252,6 +252,14 @@ SCREENS: dict[str, dict[str, Any]] = {
 }
 
 
+# What sticks out of the page, and which tables a person would have to push aside.
+WIDER = """
+() => [document.documentElement, ...document.querySelectorAll("div.scroll:not(details *)")]
+  .filter((box) => box.scrollWidth > box.clientWidth + 1)
+  .map((box) => `${box.getAttribute("aria-label") ?? "page"} ${box.scrollWidth} in ${box.clientWidth}`)
+"""
+
+
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_page_fits_every_screen(visit: Watched, screen: str, artifacts: Path) -> None:
     shown = visit.another(**SCREENS[screen])
@@ -264,6 +272,22 @@ def test_every_page_fits_every_screen(visit: Watched, screen: str, artifacts: Pa
         assert wider <= 0, (name, screen)
     assert _is_dark(shown.page) == (screen == "dark")
     shown.close()
+
+
+def test_the_longest_names_fit_every_screen(visit: Watched, filled: int, place: Place) -> None:
+    name, run = "n" * 63, "r" * 200
+    assert tell(filled, place, "", {"name": name, "budget": RDP}).status == 201
+    asked = step(run, 30.0, partition="p" * 200)
+    asked["releases"][0]["purpose"] = "w" * 100
+    assert tell(filled, place, f"/{name}/partitions", {"names": ["p" * 200]}).status == 201
+    assert tell(filled, place, f"/{name}/authorizations", asked).status == 201
+    for screen in SCREENS.values():
+        shown = visit.another(**screen)
+        for path in (f"/?search={name}", f"/datasets/{name}", f"/datasets/{name}/run?name={run}"):
+            page = shown.go(path)
+            wider = page.evaluate(WIDER)
+            assert wider == [], (path, screen)
+        shown.close()
 
 
 def _is_dark(page: Page) -> bool:

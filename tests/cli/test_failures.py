@@ -5,6 +5,8 @@ import http.server
 import json
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 
 from dpledger import cli
 from dpledger.cli.failures import ExitCode, failure_of, one_line
-from tests.cli.running import STEP, Served, run
+from tests.cli.running import STEP, Ended, Served, run
 
 ASKING = {
     "dataset open": ["dataset", "open", "new", "--budget", "zcdp:rho=1"],
@@ -138,6 +140,14 @@ def test_a_service_that_does_not_answer() -> None:
         listener.listen()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         run("dataset", "list", "--url", url, "--timeout-seconds", "0.1").failed(6, "does not answer in time")
+
+
+@pytest.mark.parametrize("command", [["dataset", "list"], ["dataset", "list", "--json"], ["export", "adult"]])
+def test_a_disk_that_is_full(service: Served, command: list[str]) -> None:
+    asked = [sys.executable, "-m", "dpledger.cli", *command, "--database", service.database]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    Ended(ended.returncode, "", ended.stderr).failed(1, "the output: No space left on device")
 
 
 # Directly in a database.

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -185,6 +186,16 @@ def test_an_export_is_never_written_over_the_ledger(copy: Path, ending: str) -> 
     ended = run("export", "adult", "--force", "-o", target, "--database", f"sqlite:///{copy}")
     ended.failed(3, "belongs to the ledger itself")
     assert copy.read_bytes() == Path(f"{copy}.before").read_bytes()
+
+
+def test_an_export_never_takes_the_place_of_what_is_no_file(place: list[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    for target in (pipe, tmp_path):
+        run("export", "adult", "--force", "-o", str(target), *place).failed(3, "is no ordinary file")
+
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("command", ["entries", "verify", "export"])

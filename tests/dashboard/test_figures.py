@@ -165,6 +165,13 @@ def test_amounts_are_rounded_to_the_safe_side(value: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "said"), [(0.7, "0.7"), (0.1, "0.1"), (1e-6, "1e-6"), (np.float64(0.3), "0.3")]
+)
+def test_a_short_number_is_said_as_it_was_written(value: float, said: str) -> None:
+    assert wording.rounded_down(value) == wording.rounded_up(value) == said
+
+
+@pytest.mark.parametrize(
     ("share", "said"),
     [(0.0, "0 %"), (math.inf, "over 100 %"), (0.25, "25.0 %"), (1.0, "100 %"), (1e-5, "0.00100 %")],
 )

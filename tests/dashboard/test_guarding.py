@@ -81,6 +81,14 @@ def test_login_goes_on_to_where_one_wanted(shared: Service) -> None:
     assert visitor.log_in(shared.token, wanted[1]).headers["location"] == wanted[1]
 
 
+def test_a_second_attempt_still_goes_on_to_where_one_wanted(shared: Service) -> None:
+    wanted = "/dashboard/datasets/adult?kind=settled"
+
+    form = Visitor(shared).log_in("dpl_wrong", wanted).text
+
+    assert f'name="next" value="{wanted}"' in form
+
+
 @pytest.mark.parametrize(
     "elsewhere",
     [
@@ -209,6 +217,30 @@ def test_every_answer_carries_the_strict_policy(shared: Service, reader: Visitor
         headers = visitor.get(path).headers
         assert {name: headers[name] for name in HEADERS} == HEADERS
         assert "unsafe" not in headers["content-security-policy"]
+
+
+def test_a_fault_is_a_page_with_the_strict_policy_and_tells_nothing(
+    shared: Service, reader: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the secret of the disk")
+
+    monkeypatch.setattr(shared.app.state.house.sessions, "caller", fail)
+
+    answer = reader.get("/")
+
+    assert answer.status_code == 500
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert "Something went wrong here" in answer.text
+    assert "secret" not in answer.text
+    assert [record.message for record in caplog.records if record.exc_info] == ["unexpected error"]
+
+
+@pytest.mark.parametrize("sequence", ["0", "2", "1" * 16, "9" * 40])
+def test_an_entry_that_cannot_be_is_not_found(service: Service, visitor: Visitor, sequence: str) -> None:
+    service.open()
+
+    assert visitor.get(f"/datasets/adult/entries/{sequence}").status_code == 404
 
 
 def test_pages_are_not_stored_and_files_are_for_ever(reader: Visitor) -> None:

@@ -1,7 +1,9 @@
 """What pages show, on either database."""
 
+import html
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -368,3 +370,39 @@ def test_a_database_that_is_away_is_a_page_too(
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "The database is away" in answer.text
+
+
+@pytest.mark.parametrize("run", [" padded ", " ", "Ünï 実行", "<script>alert(1)</script>", "r" * 200])
+def test_every_name_that_a_run_may_have_leads_to_its_page(
+    service: Service, visitor: Visitor, run: str
+) -> None:
+    service.open()
+    made(service.authorize(run=run))
+    link = re.search(
+        r'href="/dashboard(/datasets/adult/run\?[^"]+)"', section(visitor.page("/datasets/adult"), "runs")
+    )
+    assert link is not None
+
+    page = visitor.get(html.unescape(link[1])).text
+
+    assert f"<h1>{html.escape(run)}</h1>" in page
+    assert entries_in(" ".join(visitor.page(f"/datasets/adult?{urlencode({'run': run})}").split())) == [2]
+
+
+def test_a_problem_names_things_as_they_are_written(service: Service, visitor: Visitor) -> None:
+    service.open()
+
+    answer = visitor.get("/datasets/adult/run?name=Sweep-A")
+
+    assert answer.status_code == 404
+    assert "There is no run" in answer.text
+    assert "Sweep-A" in answer.text
+
+
+def test_the_delta_that_was_set_aside_is_shown(service: Service, visitor: Visitor) -> None:
+    service.open("adult", {**RDP, "additive_delta": 1e-6})
+    service.open("plain", RDP)
+    made(service.authorize({"mechanism": "propose-test-release", "epsilon": 0.01, "delta": 4e-7}))
+
+    assert "<dt>δ set aside</dt><dd>4e-7 of 1e-6 used</dd>" in visitor.page("/datasets/adult")
+    assert "δ set aside" not in visitor.page("/datasets/plain")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.filters import order_budgets
 from dpledger.accounting.rounding import Direction, add
 from dpledger.ledger.budget import Accounting, Budget
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, GAUSSIAN, PLAN, POISSON, budget_of, charge_of, gaussian
@@ -140,6 +141,33 @@ def test_what_is_no_budget_is_refused_by_name(fields: dict[str, Any], field: str
         Budget.from_fields(fields, ADD_REMOVE)
 
     assert refused.value.field == field
+
+
+def test_a_limit_that_no_number_holds_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="budget"):
+        budget_of(accounting="gdp", mu=1e200)
+    with pytest.raises(InvalidInput, match="budget"):
+        budget_of(accounting="gdp", mu=1.0).relimited({"accounting": "gdp", "mu": 1e200}, ADD_REMOVE)
+
+
+@pytest.mark.parametrize("noise_std", [1.0, 1e3, 1e5, 1e6, 5e6])
+def test_a_curve_for_a_cheap_plan_is_found_at_once(noise_std: float) -> None:
+    plan = {"releases": [{**GAUSSIAN, "noise_std": noise_std}]}
+    curve = budget_of(accounting="rdp-curve", epsilon=9.0, delta=1e-5, plan=plan)
+    each, limits = gaussian(curve, noise_std).amounts[:-1], curve.limits[:-1]
+
+    assert epsilon_at(Cost(curve.orders, limits), 1e-5)[0] <= 9.0
+    whole = np.array([order_budgets(9.0, 1e-5, np.array([o]), np.ones(1))[0] for o in curve.orders])
+    left = whole - limits
+    # One order is used up but for a step, and for what rounding up each of the steps may take.
+    assert ((left >= 0.0) & (left <= np.maximum(1.01 * each, whole / 20.0))).any()
+
+
+@pytest.mark.parametrize("noise_std", [1e9, 1e20, 1e140])
+def test_a_curve_has_no_room_for_more_repetitions_than_can_be_told_apart(noise_std: float) -> None:
+    plan = {"releases": [{**GAUSSIAN, "noise_std": noise_std}]}
+    with pytest.raises(InvalidInput, match="times"):
+        budget_of(accounting="rdp-curve", epsilon=9.0, delta=1e-5, plan=plan)
 
 
 def test_a_text_is_no_budget() -> None:

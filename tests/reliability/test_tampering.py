@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from dpledger.storage.codec import OPEN
 from dpledger.storage.engines import normalized_url
 from tests.reliability.ledgers import authorization, check_ledger, look, open_dataset, step
 from tests.reliability.model import limit_rho
@@ -35,6 +36,11 @@ ALTERATIONS = {
     "the limit": f"UPDATE budgets SET document = replace(document, :limit, :higher) WHERE {THIS}",
     "the list of prices": f"UPDATE charges SET amounts = (SELECT spent FROM datasets WHERE name = :name)"
     f" WHERE {THIS}",
+    "the prices shown": f"UPDATE charges SET rho = rho / 2 WHERE {THIS}",
+    "the unit protected": "UPDATE datasets SET unit = 'session' WHERE name = :name",
+    "a hold closed": f"UPDATE reservations SET state = state + 1 WHERE {THIS}",
+    "a hold prolonged": f"UPDATE reservations SET expires_at_us = 2 * expires_at_us WHERE {THIS}",
+    "a hold forgotten": f"DELETE FROM reservations WHERE {THIS}",
 }
 
 
@@ -77,3 +83,27 @@ def test_an_altered_ledger_is_found_out(place: Place, clean: int, intruder: sa.E
     verdict = look(clean, place.token, name, "verification")
     assert verdict["valid"] is False
     assert verdict["problems"]
+
+
+def test_a_ledger_put_away_under_another_name_is_found_out(
+    place: Place, clean: int, intruder: sa.Engine
+) -> None:
+    """As it would be to make room for a fresh budget under the old name."""
+    write_ledger(place, clean, "renamed")
+    with intruder.begin() as connection:
+        connection.execute(sa.text("UPDATE datasets SET name = 'put-away' WHERE name = 'renamed'"))
+
+    verdict = look(clean, place.token, "put-away", "verification")
+    assert verdict["valid"] is False
+    assert "renamed" in verdict["problems"][0]
+
+
+def test_a_hold_opened_again_is_found_out(place: Place, clean: int, intruder: sa.Engine) -> None:
+    """Settled twice, it would give back what another reservation holds."""
+    name = "opened-again"
+    write_ledger(place, clean, name)
+    settled = ask(clean, place.token, Ask(f"/v1/reservations/{name}~4/settlement", {"used": 0}, "settle"))
+    assert settled.status == 201
+    alter(intruder, name, f"UPDATE reservations SET state = {OPEN} WHERE {THIS}")
+
+    assert look(clean, place.token, name, "verification")["valid"] is False

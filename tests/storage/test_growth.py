@@ -11,6 +11,7 @@ from dpledger.ledger.commands import Authorize
 from dpledger.ledger.entries import Charge
 from dpledger.ledger.ports import Intent, NewEntry
 from dpledger.storage import answers, entries, tokens
+from dpledger.storage.fractions import fractions_left
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.session import PostgresqlSession, Session, SqliteSession
 from tests.storage.ledgers import ACTOR, charge, decided, intent, open_ledger
@@ -93,3 +94,17 @@ def test_every_statement_is_compiled_once() -> None:
     for texts in (SqliteSession.texts, PostgresqlSession.texts):
         statement = entries._sequences_with_keys(4)
         assert texts.of(statement) is texts.of(entries._sequences_with_keys(4))
+
+
+def test_what_is_asked_again_and_again_is_compiled_once(storage: SqlStorage) -> None:
+    """Compiled statements are kept for good, so one that is made anew each time would fill the memory."""
+    open_ledger(storage)
+    with storage.database.read() as session:
+        kept = session.texts._texts
+    counts = set()
+    for _ in range(3):
+        fractions_left(storage.database, ["adult", "trips"])
+        storage.datasets("", 10, "adult")
+        counts.add(len(kept))
+
+    assert len(counts) == 1

@@ -150,7 +150,8 @@ class AuthorizationDesk:
             self._house.committer.submit(waiting)
         except Exception as error:  # whatever it is, nobody may wait for ever
             for _, ticket in waiting:
-                ticket.set_result(error)
+                if not ticket.done():
+                    ticket.set_result(error)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -7,6 +7,7 @@ equal keys. In a ledger each of these would charge something other than what was
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import anyio.to_thread
@@ -24,21 +25,42 @@ __all__ = ["MAX_BODY_BYTES", "StrictRequest", "check_media_type", "parse_json"]
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 LARGE_BODY_BYTES = 64 * 1024
+MAX_DEPTH = 32
+"""Far more than any body has, and far less than what exhausts whoever walks through it."""
+_TOO_DEEP = "The body is nested too deeply."
 
 
 def parse_json(body: bytes) -> Any:
     """Read UTF-8 JSON whose numbers all fit a double and whose objects name each key once."""
     try:
-        return json.loads(
+        content = json.loads(
             body.decode("utf-8"),
             parse_constant=_refuse_constant,
             parse_float=_finite_float,
             object_pairs_hook=_object_without_repeats,
         )
     except RecursionError:
-        raise RefusedRequest(MALFORMED_JSON, "The body is nested too deeply.") from None
+        raise RefusedRequest(MALFORMED_JSON, _TOO_DEEP) from None
     except ValueError as error:
         raise RefusedRequest(MALFORMED_JSON, str(error)) from None
+    # Most bodies have fewer brackets than that.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deeper(content, MAX_DEPTH):
+        raise RefusedRequest(MALFORMED_JSON, _TOO_DEEP)
+    return content
+
+
+def _is_deeper(content: Any, levels: int) -> bool:
+    """Whether lists and objects stand in each other more than so many times."""
+    nested = [content]
+    for _ in range(levels):
+        nested = [inner for each in nested for inner in _inside(each)]
+    return any(isinstance(each, (dict, list)) for each in nested)
+
+
+def _inside(content: Any) -> Iterable[Any]:
+    if isinstance(content, dict):
+        return content.values()
+    return content if isinstance(content, list) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:

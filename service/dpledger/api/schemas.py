@@ -25,6 +25,7 @@ __all__ = [
     "DatasetBody",
     "PartitionsBody",
     "ReservationBody",
+    "Search",
     "SettlementBody",
     "SpendBody",
     "TokenBody",
@@ -59,6 +60,7 @@ Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), Afte
 Prose = Annotated[Text, Field(max_length=MAX_PROSE_CHARACTERS), AfterValidator(_prose)]
 DatasetName = Annotated[Text, Field(pattern=f"^{DATASET_NAME.pattern}$")]
 Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
+Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 
 
 class Body(BaseModel):

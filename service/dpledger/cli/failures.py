@@ -1,6 +1,7 @@
 """What can go wrong at a terminal: one line on stderr, and an exit code that scripts can trust."""
 
 import enum
+import os
 from typing import Any
 
 import typer
@@ -11,6 +12,7 @@ from dpledger.api.logs import redacted
 __all__ = ["ExitCode", "Failed", "OneLineErrors", "failure_of", "one_line"]
 
 _LONGEST_LINE = 600
+_STANDARD_OUTPUT = 1
 
 
 class ExitCode(enum.IntEnum):
@@ -86,6 +88,19 @@ class OneLineErrors(TyperGroup):
             raise _ended(failed) from None
         except UnicodeEncodeError as error:
             raise _ended(_unwritable(error)) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _discard_output()
+            raise _ended(
+                Failed(ExitCode.FAILURE, f"{error.filename or 'the output'}: {error.strerror}")
+            ) from None
+
+
+def _discard_output() -> None:
+    """What could not be written is given up: the interpreter would try again at its end, and complain."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), _STANDARD_OUTPUT)
 
 
 def _ended(failed: Failed) -> typer.Exit:

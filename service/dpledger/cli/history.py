@@ -157,6 +157,8 @@ def _refuse_to_overwrite(place: Place, output: Path, force: bool) -> None:
 
         if output.resolve() in files_of(place.database or DEFAULT_DATABASE, place.key_file):
             raise Failed(ExitCode.REFUSED, f"{output} belongs to the ledger itself")
+    if output.exists() and not output.is_file():
+        raise Failed(ExitCode.REFUSED, f"{output} is no ordinary file; - is standard output")
     if output.exists() and not force:
         raise Failed(ExitCode.REFUSED, f"{output} is there already; --force replaces it")
 
@@ -166,6 +168,7 @@ def _written(output: Path) -> Iterator[IO[bytes]]:
     """Standard output, or a file that takes its name when it is whole and on disk."""
     if output == Path("-"):
         yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
     partial = output.with_name(f".{output.name}.{secrets.token_hex(4)}")
     try:

@@ -1,5 +1,6 @@
 """The dashboard as an application of its own, to be mounted beside the API."""
 
+import logging
 from collections.abc import Callable
 from urllib.parse import urlencode
 
@@ -8,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.auth.errors import Forbidden, Unauthenticated
 from dpledger.dashboard.guarding import SafeHeaders
@@ -19,6 +21,7 @@ from dpledger.ledger.errors import NotFound, Unavailable
 
 __all__ = ["create_dashboard"]
 
+logger = logging.getLogger(__name__)
 Handler = Callable[[Request, Exception], Response]
 
 
@@ -26,7 +29,7 @@ def create_dashboard(services: Callable[[], Services]) -> Starlette:
     """Build the application; ``services`` is asked with each request, when the service has started."""
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(SafeHeaders)],
+        middleware=[Middleware(SafeHeaders), Middleware(FaultPages)],
         exception_handlers={
             Unauthenticated: _to_login,
             Forbidden: _shown(403, "This token does not reach that far"),
@@ -39,6 +42,36 @@ def create_dashboard(services: Callable[[], Services]) -> Starlette:
     app.state.verifier = Verifier()
     app.state.pages = Pages()
     return app
+
+
+class FaultPages:
+    """Shows a failure that nobody foresaw as a page, and tells the log why.
+
+    Starlette's own way would answer outside of the protecting headers and cut the connection.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception:
+            if started:
+                raise
+            logger.exception("unexpected error")
+            page = problem_page(
+                Request(scope), 500, "Something went wrong here", "The service's log says what."
+            )
+            await page(scope, receive, send)
 
 
 def _to_login(request: Request, _error: Exception) -> Response:

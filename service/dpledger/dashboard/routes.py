@@ -27,6 +27,7 @@ __all__ = ["ROUTES", "login_page", "problem_page"]
 
 _LONGEST_FORM_BYTES = 4096
 _LONGEST_TEXT = 200
+_LARGEST_NUMBER = 10**15
 _HOUR_US = 3_600_000_000
 
 
@@ -63,8 +64,8 @@ def _caller(request: Request) -> Caller:
 
 
 def _text(request: Request, name: str) -> str | None:
-    """A text of the query; empty is absent."""
-    text = request.query_params.get(name, "").strip()
+    """A text of the query; empty is absent. Spaces stay: a name may begin or end with one."""
+    text = request.query_params.get(name, "")
     if len(text) > _LONGEST_TEXT or not text.isprintable():
         raise HTTPException(400, f"{name} must be at most {_LONGEST_TEXT} printable characters")
     return text or None
@@ -75,7 +76,7 @@ def _number(request: Request, name: str, absent: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return absent
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _LARGEST_NUMBER):
         raise HTTPException(400, f"{name} must be a number")
     return int(text)
 
@@ -109,7 +110,7 @@ def _page(request: Request, tag: str, template: str, caller: Caller, **values: A
 def get_datasets(request: Request) -> Response:
     """All datasets, the most urgent first."""
     caller = _caller(request)
-    after, search = _place(request), _text(request, "search")
+    after, search = _place(request), (_text(request, "search") or "").strip() or None
     with look(_services(request).storage.database) as reading:
         page = datasets_page(reading, caller.datasets, after, search)
     tag = _tag(page, caller.id)
@@ -163,6 +164,8 @@ def get_entry(request: Request) -> Response:
     """One entry with everything that it records."""
     caller, name = _caller(request), request.path_params["dataset"]
     services, sequence = _services(request), request.path_params["sequence"]
+    if sequence > _LARGEST_NUMBER:
+        raise HTTPException(404, "there is no such entry")
     entry = services.reader.entry(name, sequence)
     with look(services.storage.database) as reading:
         is_last = reading.position(name).sequence == sequence
@@ -180,11 +183,15 @@ def post_verification(request: Request) -> Response:
     return RedirectResponse(f"{request.scope['root_path']}/datasets/{name}#chain", 303)
 
 
-def login_page(request: Request, problem: str | None = None) -> Response:
+def login_page(request: Request) -> Response:
     """The form that asks for a token."""
+    return _login_form(request, request.query_params.get("next", ""))
+
+
+def _login_form(request: Request, wanted: str, problem: str | None = None) -> Response:
     status = 200 if problem is None else 401
-    wanted = _own_path(request, request.query_params.get("next", ""))
-    return HTMLResponse(_render(request, "login.html", None, problem=problem, wanted=wanted), status)
+    shown = {"problem": problem, "wanted": _own_path(request, wanted)}
+    return HTMLResponse(_render(request, "login.html", None, **shown), status)
 
 
 def _own_path(request: Request, path: str) -> str:
@@ -215,9 +222,10 @@ def _log_in(request: Request, token: str, wanted: str) -> Response:
         caller = services.gatekeeper.caller_now(f"Bearer {token}")
         caller.require(Scope.READ)
     except Unauthenticated:
-        return login_page(request, "This is not a valid token. It may have been revoked or have expired.")
+        problem = "This is not a valid token. It may have been revoked or have expired."
+        return _login_form(request, wanted, problem)
     except AuthError as error:
-        return login_page(request, f"{error}.")
+        return _login_form(request, wanted, f"{error}.")
     session = services.sessions.open(caller.id)
     response = RedirectResponse(_own_path(request, wanted), 303)
     response.set_cookie(COOKIE, session.value, max_age=session.seconds, **_cookie(request))

@@ -48,12 +48,17 @@ def number(value: float | None) -> str:
 
 def rounded_down(value: float) -> str:
     """The same, never above the value: for limits and for what is left."""
-    return number(float(_DOWN.create_decimal_from_float(value)))
+    return number(float(_DOWN.create_decimal(_written(value))))
 
 
 def rounded_up(value: float) -> str:
     """The same, never below the value: for what is spent."""
-    return number(float(_UP.create_decimal_from_float(value)))
+    return number(float(_UP.create_decimal(_written(value))))
+
+
+def _written(value: float) -> str:
+    """The shortest decimal that stands for this double: a limit of 0.7 is not 0.6999 because of its bits."""
+    return repr(float(value))
 
 
 def count(value: int) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dpledger.accounting.errors import AccountingError, InvalidInput
 from dpledger.ledger.budget import Budget
+from dpledger.ledger.charging import fitting
 from dpledger.ledger.commands import Authorize
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge, Entry, EntryKind
@@ -93,10 +94,18 @@ def _decide(
 ) -> list[Decided]:
     book = transaction.lock([name])[name]
     desk = _Counter(teller, transaction, book, group)
-    decided = [each for alike in _in_a_row(group, charges) for each in desk.serve_alike(*alike)]
+    fit = [_fitting(book, charge) for charge in charges]
+    decided = [each for alike in _in_a_row(group, fit) for each in desk.serve_alike(*alike)]
     desk.sitting.write()
     transaction.keep_answers(book.dataset_id, desk.refusals)
     return decided
+
+
+def _fitting(book: Book, charge: Charge | Failure) -> Charge | Failure:
+    try:
+        return fitting(book, charge) if isinstance(charge, Charge) else charge
+    except AccountingError as error:
+        return error
 
 
 def _in_a_row(

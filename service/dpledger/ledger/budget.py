@@ -103,7 +103,7 @@ class Budget:
         kinds = [a.value for a in Accounting]
         accounting = Accounting(check_choice("budget.accounting", rest.pop("accounting", None), kinds))
         _refuse_unknown(rest, accounting)
-        return _MAKERS[accounting](rest, adjacency)
+        return _finite(_MAKERS[accounting](rest, adjacency))
 
     @classmethod
     def from_document(cls, text: str) -> "Budget":
@@ -130,6 +130,11 @@ class Budget:
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
+    @cached_property
+    def basis(self) -> tuple[Accounting, bytes]:
+        """What amounts depend on, whatever the limits are: what adds up, and at which orders."""
+        return self.accounting, self.orders.tobytes()
+
     @property
     def size(self) -> int:
         """How many coordinates an amount has, the additive δ included."""
@@ -146,7 +151,7 @@ class Budget:
         if changed.accounting is not self.accounting:
             raise InvalidInput("budget.accounting", f"{self.accounting.value}, fixed at opening", fields)
         if self.accounting is Accounting.RDP:
-            changed = _weighted(changed.target, self.orders, _present(self.weights))
+            changed = _finite(_weighted(changed.target, self.orders, _present(self.weights)))
         if not np.array_equal(changed.orders, self.orders):
             raise InvalidInput("budget.orders", "those fixed at opening", changed.orders.tolist())
         return changed
@@ -272,6 +277,12 @@ _FIELDS: dict[Accounting, set[str]] = {
 }
 
 
+def _finite(budget: Budget) -> Budget:
+    if not np.isfinite(budget.limits).all():
+        raise InvalidInput("budget", "a limit that fits a double-precision number", budget.target)
+    return budget
+
+
 def _refuse_unknown(fields: dict[str, Any], accounting: Accounting) -> None:
     unknown = sorted(set(fields) - _FIELDS[accounting])
     if unknown:
@@ -374,17 +385,27 @@ def _make_rdp_curve(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
     return Budget(Accounting.RDP_CURVE, orders, np.append(curve, additive), target)
 
 
+_MOST_REPETITIONS = 2.0**50
+"""Above this a product with it no longer tells a number from the next one."""
+
+
 def _room_for_repetitions(each: Floats, limit: float, binding: int) -> Floats:
     """The curve of as many repetitions as fit, with room for rounding up once a repetition."""
-    if each[binding] <= 0.0:
+    once = float(each[binding])
+    if once <= 0.0:
         raise InvalidInput("budget.plan", "a step that costs something", each.tolist())
-    times = int(limit / each[binding])
-    slack = 1.0 + (times + 4) * np.finfo(np.float64).eps
-    while times and times * each[binding] * slack > limit:
+    if limit / once > _MOST_REPETITIONS:
+        raise InvalidInput("budget.plan", f"a step that fits at most {_MOST_REPETITIONS:g} times", once)
+    times = int(limit / once)
+    slack = 1.0 + (times + 4) * float(np.finfo(np.float64).eps)
+    # The quotient may be off by one either way.
+    times = min(times, int(limit / (once * slack)) + 1)
+    while times and times * once * slack > limit:
         times -= 1
     if times < 1:
         raise InvalidInput("budget.plan", "a step that fits at least once", each.tolist())
-    return times * each * slack
+    with np.errstate(over="ignore"):
+        return times * each * slack
 
 
 def _given_curve(fields: dict[str, Any]) -> Budget:

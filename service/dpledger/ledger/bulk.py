@@ -9,9 +9,10 @@ from dpledger.accounting.errors import AccountingError
 from dpledger.accounting.validation import check_choice
 from dpledger.ledger.answers import text
 from dpledger.ledger.authorizing import Yes, charged, spend_in, stored_yes, yes_body
+from dpledger.ledger.charging import fitting
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge
-from dpledger.ledger.errors import LedgerError, NotFound
+from dpledger.ledger.errors import LedgerError, NotFound, Unavailable
 from dpledger.ledger.ports import Intent, Transaction
 from dpledger.ledger.requests import Answer, Spend
 from dpledger.ledger.sitting import Sitting
@@ -34,7 +35,8 @@ def authorize_all(teller: Teller, spends: Sequence[Spend], mode: str, intent: In
     check_choice("mode", mode, MODES)
     charges = [charged(teller, spend) for spend in spends]
     for charge in charges:
-        if mode == "all-or-nothing" and not isinstance(charge, Charge):
+        # What fails for now must not be kept as the answer for good.
+        if isinstance(charge, Unavailable) or (mode == "all-or-nothing" and not isinstance(charge, Charge)):
             raise charge
     return _told(teller, *teller.run(lambda tx: _decide(teller, tx, spends, charges, mode, intent)))
 
@@ -47,10 +49,7 @@ def _decide(
     mode: str,
     intent: Intent,
 ) -> tuple[str, list[Item], bool]:
-    absent = {
-        spend.dataset for spend, charge in zip(spends, charges, strict=True) if isinstance(charge, NotFound)
-    }
-    books = transaction.lock(sorted({spend.dataset for spend in spends} - absent))
+    books = transaction.lock(sorted({spend.dataset for spend in spends} - _absent(spends, charges)))
     teller.refuse_ended(transaction, intent)
     known = teller.known(transaction, NO_DATASET, intent)
     if known is not None:
@@ -75,6 +74,13 @@ def _decide(
     return outcome, items, False
 
 
+def _absent(spends: Sequence[Spend], charges: Sequence[Charge | LedgerError | AccountingError]) -> set[str]:
+    """The datasets that there are not; one that was opened while the list was read is there."""
+    pairs = list(zip(spends, charges, strict=True))
+    missing = {spend.dataset for spend, charge in pairs if isinstance(charge, NotFound)}
+    return missing - {spend.dataset for spend, charge in pairs if isinstance(charge, Charge)}
+
+
 def _load_partitions(sittings: dict[str, Sitting], spends: Sequence[Spend], mode: str) -> None:
     """Read all partitions at once; a name that is not there concerns its own item if each stands alone."""
     for name, sitting in sittings.items():
@@ -97,7 +103,9 @@ def _item(
     if not isinstance(charge, Charge):
         return _failed(charge)
     try:
-        outcome = spend_in(transaction, sittings[spend.dataset], spend, charge, actor, None)
+        sitting = sittings[spend.dataset]
+        charge = fitting(sitting.book, charge)
+        outcome = spend_in(transaction, sitting, spend, charge, actor, None)
     except (LedgerError, AccountingError) as error:
         if mode == "all-or-nothing":
             raise

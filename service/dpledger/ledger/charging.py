@@ -1,15 +1,18 @@
 """From what a caller asks to what a dataset is charged: computed outside any transaction, and kept.
 
 Orders, adjacency and accounting of a dataset never change once it is opened, so a charge computed
-before the lock is the one that the decision needs.
+before the lock is the one that the decision needs. Only a fail-over that lost the dataset, or a
+restored backup, can bring another one under its name; :func:`fitting` is what notices.
 """
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
@@ -20,18 +23,31 @@ from dpledger.ledger.ports import Storage
 from dpledger.ledger.requests import Spend
 from dpledger.ledger.state import Book
 
-__all__ = ["Charger", "charge_for"]
+__all__ = ["Charger", "charge_for", "fitting"]
 
 _KEPT = 4096
 _SCALAR_ORDERS: Floats = np.array([2.0])
 """Scalar accountings need no curve; one order keeps the computation small."""
+_LARGEST = 1e250
+"""As many such amounts as a ledger can hold, reserved ten million at a time, have a finite sum."""
 
 
 def charge_for(budget: Budget, step: Step, purpose: str) -> Charge:
     """What one such step costs a dataset with this budget."""
     scalar = budget.accounting in (Accounting.ZCDP, Accounting.GDP)
     cost = cost_of(step, _SCALAR_ORDERS if scalar else budget.orders)
-    return Charge(step, purpose, cost, budget.amounts(cost))
+    amounts = budget.amounts(cost)
+    if not (amounts <= _LARGEST).all():
+        # Where one order is enough to hold, an infinite sum at another would go unnoticed, and stay.
+        raise InvalidInput("releases", f"a step that costs at most {_LARGEST:g}", amounts.max())
+    return Charge(step, purpose, cost, amounts, budget.basis)
+
+
+def fitting(book: Book, charge: Charge) -> Charge:
+    """The charge, computed anew if the locked book is not of the dataset that it was computed for."""
+    if charge.basis == book.budget.basis and charge.step.adjacency is book.adjacency:
+        return charge
+    return charge_for(book.budget, replace(charge.step, adjacency=book.adjacency), charge.purpose)
 
 
 class Charger:

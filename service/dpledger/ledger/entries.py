@@ -42,12 +42,16 @@ class EntryKind(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """One step description as this dataset is charged for it: stored once, referred to by entries."""
+    """One step description as this dataset is charged for it: stored once, referred to by entries.
+
+    ``basis`` is that of the budget for which it was computed; it is not stored.
+    """
 
     step: Step
     purpose: str
     cost: Cost
     amounts: Floats
+    basis: object = None
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -6,7 +6,7 @@ indication: what is proven while steps are still chosen adaptively is the budget
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, moment
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.ports import DatasetRow, EntryFilter, RunRow, Storage, StoredEntry
-from dpledger.ledger.replay import BrokenLedger, Replay, differences
+from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 from dpledger.ledger.state import Book, Partition
 
 __all__ = ["LedgerReader"]
@@ -30,6 +30,20 @@ __all__ = ["LedgerReader"]
 _PAGE = 1000
 _ATTEMPTS = 3
 Progress = Callable[[int, int], None]
+
+
+class _Stored(NamedTuple):
+    """What is stored of a dataset beside its entries, all of it read at one moment."""
+
+    row: DatasetRow
+    partitions: dict[int, Partition]
+    reservations: dict[int, Reservation]
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
+        held = self.reservations or self.row.book.whole.open_reservations
+        return not (self.partitions or held)
 
 
 class LedgerReader:
@@ -109,35 +123,35 @@ class LedgerReader:
         try:
             replay = Replay(self._storage.dataset(name).book.dataset_id, name)
             try:
-                book, partitions = self._replayed(name, replay, progress)
+                stored = self._replayed(name, replay, progress)
             finally:
                 reached = replay.sequence
-            found = _differences(replay, book, partitions)
+            found = _differences(replay, stored)
         except BrokenLedger as broken:
             return _verdict(name, reached, False, [str(broken)])
-        except (ValueError, LookupError, TypeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             # What was tampered with may no longer be readable at all.
             return _verdict(name, reached, False, [f"cannot be replayed: {error}"])
-        return _verdict(name, book.sequence, not found, found, replay.head.hex())
+        return _verdict(name, stored.row.book.sequence, not found, found, replay.head.hex())
 
-    def _replayed(
-        self, name: str, replay: Replay, progress: Progress | None
-    ) -> tuple[Book, dict[int, Partition]]:
-        """Replay up to a moment at which the book and the partitions were read together.
+    def _replayed(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
+        """Replay up to a moment at which the book, the partitions and the reservations were read together.
 
-        Partitions are read page by page, and the ledger may move on meanwhile. After some vain
+        The latter are read page by page, and the ledger may move on meanwhile. After some vain
         attempts the dataset is held still for as long as it takes.
         """
         for _ in range(_ATTEMPTS):
-            book = self._storage.dataset(name).book
-            self._catch_up(book, replay, progress)
-            partitions = self._partitions(book)
-            if not partitions or self._storage.dataset(name).book.head == book.head:
-                return book, partitions
+            stored = self._caught_up(name, replay, progress)
+            if stored.is_one_row or self._storage.dataset(name).book.head == stored.row.book.head:
+                return stored
         with self._storage.begin() as transaction:
-            book = transaction.lock([name])[name]
-            self._catch_up(book, replay, progress)
-            return book, self._partitions(book)
+            transaction.lock([name])
+            return self._caught_up(name, replay, progress)
+
+    def _caught_up(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
+        row = self._storage.dataset(name)
+        self._catch_up(row.book, replay, progress)
+        return _Stored(row, self._partitions(row.book), self._reservations(row.book))
 
     def _catch_up(self, book: Book, replay: Replay, progress: Progress | None) -> None:
         for stored in self._stream(book.dataset_id, book.sequence, after=replay.sequence):
@@ -161,6 +175,14 @@ class LedgerReader:
             yield from page
             after = page[-1].entry.sequence
 
+    def _reservations(self, book: Book) -> dict[int, Reservation]:
+        found: dict[int, Reservation] = {}
+        last = 0
+        while page := self._storage.open_reservations(book.dataset_id, last, _PAGE):
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
     def _partitions(self, book: Book) -> dict[int, Partition]:
         found: dict[int, Partition] = {}
         last = -1
@@ -170,13 +192,33 @@ class LedgerReader:
         return found
 
 
-def _differences(replay: Replay, book: Book, stored: dict[int, Partition]) -> list[str]:
-    odd = sorted(set(stored) ^ set(replay.partitions))
-    pairs = [(stored[number], replay.partitions[number]) for number in sorted(set(stored) - set(odd))]
+def _differences(replay: Replay, stored: _Stored) -> list[str]:
+    parts, said = stored.partitions, replay.partitions
+    odd = sorted(set(parts) ^ set(said))
+    pairs = [(parts[number], said[number]) for number in sorted(set(parts) - set(odd))]
+    found = differences(stored.row.book, replay.book, pairs)
+    if replay.unit not in (None, stored.row.unit):
+        found.append(Difference("unit", stored.row.unit, replay.unit))
+    found += _reservations_differ(stored.reservations, replay.reservations)
     return [f"partition {number} is stored or recorded, but not both" for number in odd] + [
-        f"{found.what} is stored as {found.stored}, the entries say {found.replayed}"
-        for found in differences(book, replay.book, pairs)
+        f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
     ]
+
+
+def _reservations_differ(
+    stored: dict[int, Reservation], replayed: dict[int, Reservation]
+) -> list[Difference]:
+    pairs = {number: (_hold(stored, number), _hold(replayed, number)) for number in {*stored, *replayed}}
+    return [
+        Difference(f"reservation {number}", *pair)
+        for number, pair in sorted(pairs.items())
+        if pair[0] != pair[1]
+    ]
+
+
+def _hold(reservations: dict[int, Reservation], number: int) -> str:
+    held = reservations.get(number)
+    return "closed" if held is None else f"open until {held.expires_at_us} µs"
 
 
 def _verdict(

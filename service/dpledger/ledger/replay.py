@@ -29,7 +29,7 @@ from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.state import Book, Crowd, Partition, Totals
 
-__all__ = ["BrokenLedger", "Replay", "differences"]
+__all__ = ["BrokenLedger", "Difference", "Replay", "differences"]
 
 
 class BrokenLedger(Exception):
@@ -48,7 +48,10 @@ class Replay:
         self._dataset_id = dataset_id
         self._name = name
         self._book: Book | None = None
-        self._reservations: dict[int, Reservation] = {}
+        self._priced: Charge | None = None
+        self.unit: str | None = None
+        self.reservations: dict[int, Reservation] = {}
+        """Those that are open, by sequence number."""
         self.partitions: dict[int, Partition] = {}
         self.head = GENESIS
         self.sequence = 0
@@ -73,12 +76,29 @@ class Replay:
         if (entry.kind is EntryKind.OPENED) != (self._book is None):
             raise BrokenLedger(entry.sequence, "a ledger is opened once, by its first entry")
         if entry.kind is EntryKind.OPENED:
-            self._book = _opened(self._dataset_id, self._name, entry)
+            self._open(entry)
         else:
+            self._check_price(entry, stored.charge)
             self._apply(self._command(entry, stored.charge))
         self.sequence, self.head = entry.sequence, stored.hash
         if entry.kind is EntryKind.RESERVED:
             self._remember(entry, stored.charge)
+
+    def _open(self, entry: Entry) -> None:
+        detail = json.loads(entry.detail or "{}")
+        name = detail.get("name", self._name)
+        if name != self._name:
+            raise BrokenLedger(entry.sequence, f"opens {name!r}, which is now called {self._name!r}")
+        self.unit = detail.get("unit")
+        self._book = _opened(self._dataset_id, self._name, detail)
+
+    def _check_price(self, entry: Entry, charge: Charge | None) -> None:
+        """The fingerprint covers what is charged; what is shown as the cost must agree with it."""
+        if charge is None or charge is self._priced:
+            return
+        if self.book.budget.amounts(charge.cost).tobytes() != charge.amounts.tobytes():
+            raise BrokenLedger(entry.sequence, "the cost shown for it is not the one it was charged")
+        self._priced = charge
 
     def _apply(self, command: Command) -> None:
         if isinstance(command, (Authorize, Reserve)) and not would_fit(self.book, command):
@@ -113,7 +133,7 @@ class Replay:
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
 
     def _closing(self, entry: Entry, partition: Partition | None) -> Settle | Expire:
-        held = self._reservations.pop(entry.reservation or 0, None)
+        held = self.reservations.pop(entry.reservation or 0, None)
         if held is None:
             raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")
         current = replace(held, partition=partition)
@@ -121,7 +141,7 @@ class Replay:
 
     def _remember(self, entry: Entry, charge: Charge | None) -> None:
         partition = self._partition(entry)
-        self._reservations[entry.sequence] = Reservation(
+        self.reservations[entry.sequence] = Reservation(
             entry.sequence,
             _present(entry, charge),
             entry.run or "",
@@ -137,8 +157,7 @@ def _present(entry: Entry, charge: Charge | None) -> Charge:
     return charge
 
 
-def _opened(dataset_id: int, name: str, entry: Entry) -> Book:
-    detail = json.loads(entry.detail or "{}")
+def _opened(dataset_id: int, name: str, detail: dict[str, Any]) -> Book:
     budget = Budget.from_document(detail["budget"])
     return Book(
         dataset_id=dataset_id,

@@ -14,6 +14,7 @@ from dpledger.accounting.validation import check_count, check_positive
 from dpledger.ledger.answers import text
 from dpledger.ledger.authorizing import Decided, authorize_group, reply_to
 from dpledger.ledger.bulk import authorize_all
+from dpledger.ledger.charging import fitting
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reserve, Settle
 from dpledger.ledger.decide import Refused
@@ -121,10 +122,11 @@ class LedgerService:
             raise InvalidInput("expires_in_seconds", f"at most {MAX_RESERVATION_SECONDS:.0f}", seconds)
         if spend.seen_sample is not None:
             raise InvalidInput("sample.id", "absent: each repetition draws a fresh sample", spend.seen_sample)
-        charge = self.charge(spend)
+        asked = self.charge(spend)
         desk = self._teller.desk
 
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
+            charge = fitting(sitting.book, asked)
             expires = sitting.stamp(intent.actor).at_us + int(seconds * 1e6)
             command = Reserve(charge, spend.run, times, expires, sitting.partition(spend.partition))
             outcome = sitting.spend(command, intent.actor)
@@ -150,11 +152,20 @@ class LedgerService:
         return self._teller.answer_once(dataset, intent, work)
 
     def expire_due(self, limit: int = 100) -> int:
-        """Charge what nobody settled in time; returns how many datasets had something due."""
+        """Charge what nobody settled in time; returns how many datasets had something due.
+
+        One that fails keeps no other from its turn; what it failed of is raised in the end.
+        """
         teller = self._teller
         due = teller.storage.datasets_due(teller.clock.now_us(), limit)
+        failures: list[Exception] = []
         for name in due:
-            teller.run(functools.partial(self._expire_in, name))
+            try:
+                teller.run(functools.partial(self._expire_in, name))
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return len(due)
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:

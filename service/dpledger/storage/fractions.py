@@ -1,5 +1,6 @@
 """What is left of datasets' budgets, as it is stored with each of them: no ledger is read."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ WHOLE = 10_000
 """A whole budget, in the unit in which it is stored."""
 
 
+@functools.cache
 def _left(size: int) -> Select[Any]:
     return select(datasets.c.name, datasets.c.left_basis_points).where(listed(datasets.c.name, size))
 

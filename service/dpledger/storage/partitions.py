@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Integer, Select, and_, bindparam, select, update
+from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, select, update
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.state import Partition
@@ -38,7 +38,7 @@ _PARTITION = (
     .where(of_dataset(partitions.c.dataset_id))
 )
 _PAGE = (
-    _PARTITION.where(partitions.c.number > bindparam("after", type_=Integer))
+    _PARTITION.where(partitions.c.number > bindparam("after", type_=BigInteger))
     .order_by(partitions.c.number)
     .limit(bindparam("limit", type_=Integer))
 )

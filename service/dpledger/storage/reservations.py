@@ -44,7 +44,7 @@ _HELD = (
         entries.c.charge,
         runs.c.name,
         entries.c.times,
-        entries.c.expires_at_us,
+        reservations.c.expires_at_us,
         entries.c.partition,
     )
     .select_from(reservations)

@@ -20,7 +20,7 @@ from dpledger.api.problems import (
 )
 from dpledger.api.rendering import shown, tagged
 from dpledger.api.routing import GuardedRoute, caller_of, guarded
-from dpledger.api.schemas import BudgetChangeBody, DatasetBody
+from dpledger.api.schemas import BudgetChangeBody, DatasetBody, Search
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.errors import NotFound
@@ -65,7 +65,7 @@ def get_datasets(
     house: HouseOf,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-    search: Annotated[str | None, Query(max_length=200, description="Part of the name.")] = None,
+    search: Annotated[Search | None, Query(description="Part of the name.")] = None,
 ) -> Response:
     """List the datasets that the token reaches, by name."""
     after, allowed = text_after(cursor), caller_of(request).datasets

@@ -46,6 +46,11 @@ function layout(x, y, more = {}) {
   };
 }
 
+/** The axis of times, which Plotly shows as they are written; a phone has room for a few ticks only. */
+function dates() {
+  return { type: "date", nticks: window.innerWidth < 700 ? 3 : 6, title: { text: "time (UTC)" } };
+}
+
 /** Per cent with as many digits as matter. */
 const SHARE = ".2~p";
 const percent = { tickformat: ".0%", hoverformat: ".2%" };
@@ -71,7 +76,7 @@ function burnDown(figure) {
   }));
   const note = { xref: "paper", x: 0, xanchor: "left", y: 0, yanchor: "bottom", text: "limit", showarrow: false, font: { color: colour("out"), size: 11 } };
   return [traces, layout(
-    { type: "date", nticks: 6 }, { ...percent, range: [0, 1.03], title: { text: "left of the budget" } },
+    dates(), { ...percent, range: [0, 1.03], title: { text: "left of the budget" } },
     { shapes: [limit, ...marks], annotations: [note], showlegend: projection.length > 0, hovermode: "x", hoverdistance: -1 },
   )];
 }
@@ -116,7 +121,7 @@ function noise(figure) {
   const noises = column(points, 3).filter((each) => each > 0);
   const wide = Math.max(...noises) > 30 * Math.min(...noises);
   const scale = wide ? { type: "log", exponentformat: "e" } : { rangemode: "tozero" };
-  return [traces, layout({ type: "date", nticks: 6 }, { ...scale, title: { text: "noise over sensitivity" } }, { showlegend: kinds.length > 1 })];
+  return [traces, layout(dates(), { ...scale, title: { text: "noise over sensitivity" } }, { showlegend: kinds.length > 1 })];
 }
 
 function cost(figure) {
@@ -129,12 +134,12 @@ function cost(figure) {
   const more = { showlegend: complete };
   if (complete) {
     traces.push({
-      name: "total so far", x: column(points, 1), y: column(points, 4), yaxis: "y2", mode: "lines",
+      name: "granted in all", x: column(points, 1), y: column(points, 4), yaxis: "y2", mode: "lines",
       line: { color: colour("low-fill"), width: 2, shape: "hv" }, hovertemplate: "%{y:.2%} in all<extra></extra>",
     });
-    more.yaxis2 = { overlaying: "y", side: "right", fixedrange: true, automargin: true, showgrid: false, tickmode: "auto", nticks: 6, rangemode: "tozero", tickformat: SHARE, color: colour("low") };
+    more.yaxis2 = { overlaying: "y", side: "right", fixedrange: true, automargin: true, showgrid: false, tickmode: "auto", nticks: 6, rangemode: "tozero", tickformat: SHARE, color: colour("low"), title: { text: "granted in all", standoff: 10 } };
   }
-  return [traces, layout({ type: "date", nticks: 6 }, { tickformat: SHARE, nticks: 6, rangemode: "tozero", title: { text: "share of the budget" } }, more)];
+  return [traces, layout(dates(), { tickformat: SHARE, nticks: 6, rangemode: "tozero", title: { text: "share of the budget" } }, more)];
 }
 
 const CHARTS = { "burn-down": burnDown, curve, noise, cost };
