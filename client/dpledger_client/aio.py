@@ -104,13 +104,13 @@ class AsyncLedger:
 
     async def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
+        own = key is not None
         if journal is not None:
             owner = await asyncio.to_thread(self._wire.token_id)
             key = journal.intent(owner, call.path, call.body, key)
-            return await self._wire.perform(call, key)
         answer = await self._wire.perform(call, key or new_key())
-        if key is not None:
-            claim_key(key)
+        if own:
+            claim_key(str(answer.key), None if journal is None else journal.path)
         return answer
 
     async def _get(self, path: str, **params: Any) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class AsyncReservation:
         self, _kind: type[BaseException] | None, cause: BaseException | None, _trace: TracebackType | None
     ) -> None:
         hold = self._hold
-        if hold is None:
+        if hold is None or hold.forked:
             return
         call = _calls.settling(hold.granted.id, hold.close())
         try:

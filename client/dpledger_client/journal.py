@@ -76,10 +76,13 @@ class Journal:
     def intent(self, owner: str, path: str, body: Any, key: str | None = None) -> str:
         """The key of the next intent: the old one if it is on record, else a new one, written down first.
 
-        ``owner`` is the id of the token: a key is another key under another token.
+        ``owner`` is the id of the token: a key is another key under another token. What is asked again under
+        a ``key`` that this job had, because no answer came, is the same intent.
         """
         with self._lock:
             file = self._opened(owner)
+            if key is not None and any(record["key"] == key for record in self._intents[: self._next]):
+                return key
             if self._next < len(self._intents):
                 return self._repeated(path, body)
             record = {"intent": path, "body": body, "key": key or new_key()}
@@ -104,6 +107,14 @@ class Journal:
             if record["intent"].endswith(f"/{reservation}/settlement"):
                 return int(record["body"]["used"])
         return None
+
+    def repetitions(self, key: str) -> int:
+        """How many repetitions of a reservation were begun, by what is on record of their outputs."""
+        start = f"{key}#"
+        with self._lock:
+            rests = [place.removeprefix(start) for place in self._outputs if place.startswith(start)]
+        numbers = [rest.partition("/")[0] for rest in rests]
+        return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
 
     def output(self, place: str, make: Callable[[], Any]) -> Any:
         """What was released at this place before; else what ``make`` returns, written down first."""
@@ -153,10 +164,16 @@ class Journal:
         self._outputs = {line["output"]: line["value"] for line in lines if "output" in line}
 
     def _append(self, file: BinaryIO, record: Mapping[str, Any]) -> None:
-        file.seek(0, io.SEEK_END)
-        file.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        """Add a line and see it to the disk; what cannot be written whole is taken back."""
+        end = file.seek(0, io.SEEK_END)
+        line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        try:
+            while line:  # a write without a buffer may take a part, as where the disk gets full
+                line = line[file.write(line) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(end)
+            raise
 
 
 _OPEN: "weakref.WeakValueDictionary[str, Journal]" = weakref.WeakValueDictionary()

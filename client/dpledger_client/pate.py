@@ -28,7 +28,7 @@ from dpledger_client.mechanisms import NoisyVotes, ProposeTestRelease
 from dpledger_client.noise import current_noise
 from dpledger_client.optimizers.progress import Bar, Progress, chosen_progress
 from dpledger_client.optimizers.results import Charged, History, Record
-from dpledger_client.optimizers.training import Asking, Batch, Source
+from dpledger_client.optimizers.training import Asking, Batch, Source, equally_many
 from dpledger_client.releases import Release
 from dpledger_client.sampling import permutation
 
@@ -37,7 +37,8 @@ __all__ = ["Fit", "Labels", "Predict", "distance_to_instability", "pate"]
 Predict: TypeAlias = Callable[[Any], Any]
 """Labels of rows."""
 Fit: TypeAlias = Callable[[Any, Any], Predict]
-"""Trains a teacher on rows and labels, without any privacy; it must look at nothing else."""
+"""Trains a teacher on rows and labels, without any privacy; it must look at nothing else, not even at a
+seeded generator that teachers share: how far one teacher got with it would reach all others."""
 
 NO_LABEL = -1
 
@@ -101,8 +102,9 @@ def pate(
         noisy test finds it stable, and otherwise no label; both are charged alike.
     parts
         The teacher's number of each record, which must not depend on other records, such as a hospital's.
-        By default drawn at random: each record for itself under add-remove, where the number of records
-        is secret, and equally many for each teacher under replace-one.
+        Under replace-one a record that takes another's place must take its part too, or two votes move.
+        By default drawn at random: each record for itself where the number of records is secret, under
+        add-remove and in a partition by a private key, and otherwise equally many for each teacher.
     reserve
         Ask for so many labels at once. By default each is asked for by itself.
 
@@ -116,7 +118,7 @@ def pate(
         raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
     adjacency = str(account.dataset.facts()["adjacency"])
     source = Source(X, y, account, 0, adjacency)  # no sum is divided by a number of records
-    assign = _assigned(parts, len(X), check_count("teachers", teachers), adjacency)
+    assign = _assigned(parts, len(X), check_count("teachers", teachers), equally_many(account))
     ensemble = _Ensemble(fit, queries, teachers, check_count("classes", classes, least=2), assign)
     bar = chosen_progress(progress, "pate")
     asking = _Asking(source, steps=len(queries), reserve=reserve)
@@ -218,19 +220,17 @@ class _Ensemble:
         return vote
 
 
-def _assigned(parts: ArrayLike | None, records: int, teachers: int, adjacency: str) -> Assign:
+def _assigned(parts: ArrayLike | None, records: int, teachers: int, public: bool) -> Assign:
     """By the caller's parts, or at random."""
     if parts is None:
-        return lambda many: _at_random(many, teachers, adjacency)
+        return lambda many: _at_random(many, teachers, public)
     known = np.asarray(parts)
     if known.shape != (records,):
         raise ValueError(f"parts must have one number a record, found the shape {known.shape}")
     return lambda _many: known
 
 
-def _at_random(records: int, teachers: int, adjacency: str) -> Integers:
+def _at_random(records: int, teachers: int, public: bool) -> Integers:
     """Each record by a draw of its own, or, where their number is public, equally many."""
     bits = current_noise().bits
-    if adjacency == "add-remove":
-        return uniform_below(bits, teachers, records)
-    return permutation(records, bits) % teachers
+    return permutation(records, bits) % teachers if public else uniform_below(bits, teachers, records)

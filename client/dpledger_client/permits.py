@@ -1,9 +1,11 @@
 """Permits: what the ledger's yes allows, counted so that it is not used more often.
 
 Noise is drawn here and nowhere else in the client. A permit exists only because the service answered
-yes, and it cannot be copied or sent to another process, because a copy would allow everything twice.
+yes, and it cannot be copied, sent to another process or used in a forked one, because a copy would allow
+everything twice.
 """
 
+import os
 import threading
 from typing import Any, NoReturn
 
@@ -17,24 +19,50 @@ from dpledger_client.samples import SeenSample
 
 __all__ = ["Authorization", "Hold", "Step", "claim_key"]
 
-_CLAIMED: set[str] = set()
+_CLAIMED: dict[str, str | None] = {}
 _CLAIMING = threading.Lock()
 
 
-def claim_key(key: str) -> None:
+def claim_key(key: str, journal: str | None = None) -> None:
     """Note that the yes to a key that the caller chose was taken; a second time is refused.
 
     The service answers a repeated key as the first time and charges nothing. Drawing noise again from
-    that answer would be a second release for one charge.
+    that answer would be a second release for one charge. The journal that it was taken with, by its file's
+    name, may take it again: it has the outputs.
     """
     with _CLAIMING:
-        if key in _CLAIMED:
+        if key in _CLAIMED and (journal is None or _CLAIMED[key] != journal):
             raise NothingLeft(f"the yes to key {key!r} was taken before")
-        _CLAIMED.add(key)
+        _CLAIMED[key] = journal
+
+
+class _Process:
+    """How many forks lead here; asking the system which process this is would be felt at every step."""
+
+    forks = 0
+
+    @classmethod
+    def fork(cls) -> None:
+        cls.forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Process.fork)
 
 
 class _Uncopied:
     """A thing of which there must be one."""
+
+    def __init__(self) -> None:
+        self._forks = _Process.forks
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is the copy that a forked process has."""
+        return self._forks != _Process.forks
+
+    def _refuse_fork(self) -> NoReturn:
+        raise NothingLeft(f"a {type(self).__name__} is for the process that asked, not for one forked")
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} permits noise: it cannot be copied or pickled")
@@ -54,6 +82,7 @@ class Step(_Uncopied):
     def __init__(
         self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None, place: str
     ) -> None:
+        super().__init__()
         self.granted = granted
         self.releases = releases
         self._journal = journal
@@ -101,6 +130,8 @@ class Step(_Uncopied):
         return found[0]
 
     def _take(self, number: int) -> int:
+        if self._forks != _Process.forks:
+            self._refuse_fork()
         with self._guard:
             use = self._used.get(number, 0)
             if use >= self.releases[number].count:
@@ -140,6 +171,7 @@ class Hold(_Uncopied):
     """
 
     def __init__(self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None) -> None:
+        super().__init__()
         self.granted = granted
         self.releases = releases
         self.settlement: Settlement | None = None
@@ -171,6 +203,8 @@ class Hold(_Uncopied):
         return _made(self.releases[0], value)
 
     def _use(self) -> int:
+        if self._forks != _Process.forks:
+            self._refuse_fork()
         with self._guard:
             if self._closed or self.used >= self._limit:
                 raise NothingLeft(f"reservation {self.granted.id} has nothing left")
@@ -182,10 +216,11 @@ class Hold(_Uncopied):
         return verified(self.granted, key_set)
 
     def close(self) -> int:
-        """Hand out nothing more; returns how many were used."""
+        """Hand out nothing more; returns how many were used, by a job before a restart too."""
         with self._guard:
             self._closed = True
-            return self.used
+        before = 0 if self._journal is None else self._journal.repetitions(str(self.granted.key))
+        return max(self.used, before)
 
 
 def verified(granted: Granted, key_set: Any) -> dict[str, Any]:

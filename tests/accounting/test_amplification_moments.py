@@ -75,3 +75,7 @@ def test_no_sample_costs_nothing() -> None:
 def test_out_of_range_is_refused(rate: float, mu: float) -> None:
     with pytest.raises(InvalidInput):
         moments_accountant_curve(rate, mu, np.array([2.0]))
+
+
+def test_a_rate_too_small_to_divide_by_is_covered() -> None:
+    assert (moments_accountant_curve(1e-320, 0.01, np.array([1.0 + 1e-9, 3.0])) > 0.0).all()

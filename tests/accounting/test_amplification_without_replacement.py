@@ -268,3 +268,12 @@ def test_out_of_range_is_refused(rate: float) -> None:
         dominating_pair_curve(0.5, rate - 2.0, ORDERS)
     with pytest.raises(InvalidInput):
         wang_balle_kasiviswanathan_curve(0.5, gaussian(1.0), ORDERS, pure_epsilon=rate - 2.0)
+
+
+@pytest.mark.parametrize("mu", [60.0, 80.0, 1e3, 1e4])
+@pytest.mark.parametrize("excess", [1e-12, 1e-9, 1e-6, 1e-4])
+def test_orders_close_to_one_with_hardly_any_noise(mu: float, excess: float) -> None:
+    """Panels beyond 38 standard deviations hold no mass."""
+    order = np.array([1.0 + excess])
+    found = dominating_pair_curve(0.01, mu, order)
+    assert poisson_gaussian_curve(0.01, mu, order) <= found <= order * mu * mu / 2.0 * (1.0 + 1e-15)

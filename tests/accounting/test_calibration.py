@@ -315,3 +315,10 @@ def test_a_dense_sweep_of_noises_gives_rates_and_steps_without_a_gap() -> None:
 
     assert rates == sorted(rates)
     assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("sensitivity", [1e-300, 1e-100, 1e100, 1e300])
+def test_noise_is_as_large_as_the_sensitivity_whatever_that_is(sensitivity: float) -> None:
+    plain = calibrate_noise_std(1.0, 1e-5, steps=10, rate=0.1).value
+    found = calibrate_noise_std(1.0, 1e-5, steps=10, rate=0.1, sensitivity=sensitivity).value
+    assert found / sensitivity == pytest.approx(plain, rel=1e-5)

@@ -279,3 +279,17 @@ def test_the_sampling_theorem_is_offered_for_replace_one_only() -> None:
     sample = Sample(Scheme.POISSON, 0.01)
     with pytest.raises(AdjacencyMismatch, match="replace-one"):
         compose(Plan(((step(Gaussian(1.0, 1.0), sample=sample), 10),), 1e-5), "sampling")
+
+
+def test_sums_that_overflow_are_refused() -> None:
+    with pytest.raises(InvalidInput):
+        basic_composition([(1e308, 0.0, 1), (1e308, 0.0, 1)])
+    with pytest.raises(InvalidInput):
+        combined_gaussian_mu(step(*[Gaussian(1e308, 1.0)] * 4))
+
+
+@pytest.mark.parametrize("mu", [1e-300, 1e-200, 1e-163, 1e-100, 1.0, 1e100, 1e153])
+def test_gaussians_of_any_size_combine_to_the_root_of_their_squares(mu: float) -> None:
+    found = combined_gaussian_mu(Step((Release(Gaussian(mu, 1.0), 10**9), Release(Gaussian(mu / 3.0, 1.0)))))
+    assert found is not None
+    assert_bounds(found, mp.mpf(mu) * mp.sqrt(10**9 + mp.mpf(1) / 9), within=4e-15)

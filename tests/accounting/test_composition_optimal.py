@@ -142,3 +142,38 @@ def test_bad_numbers_are_refused(bad: float) -> None:
 def test_counts_out_of_range_are_refused(times: int) -> None:
     with pytest.raises(InvalidInput, match="times"):
         kov_optimal_delta(0.1, 0.0, times, 1.0)
+
+
+def test_a_delta_too_small_for_a_float_is_not_zero() -> None:
+    """Below the sum of all ε something always fails: here with probability e^−940."""
+    assert kov_optimal_delta(1.0, 0.0, 3000, 2999.9) > 0.0
+    assert kov_optimal_delta(1.0, 0.0, 3000, 3000.1) == 0.0
+
+
+@pytest.mark.parametrize("epsilon", [1e-155, 1e-200, 1e-300])
+@pytest.mark.parametrize("slack", [1e-300, 1e-5])
+def test_the_closed_form_of_tiny_releases_is_not_zero(epsilon: float, slack: float) -> None:
+    with digits():
+        root = mp.mpf(epsilon) * mp.sqrt(7)
+        spread = min(mp.log(1 / mp.mpf(slack)), mp.log(mp.e + root / mp.mpf(slack)))
+        exact = min(7 * mp.mpf(epsilon), 7 * mp.mpf(epsilon) ** 2 / 2 + root * mp.sqrt(2 * spread))
+        assert_bounds(kov_closed_epsilon([(epsilon, 7)], slack), exact, within=1e-14)
+
+
+def test_a_sum_that_overflows_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        kov_closed_epsilon([(1e308, 1), (1e308, 1)], 1e-5)
+
+
+@given(log_uniform(1e-300, 1e-20), st.floats(0.0, 2.0))
+@moderately
+def test_the_optimal_delta_of_tiny_releases_is_never_below(epsilon: float, share: float) -> None:
+    with digits(700):
+        step = mp.mpf(epsilon)
+        gaps = [(2 - 2 * flips) * step - mp.mpf(share * epsilon) for flips in range(2)]
+        exact = mp.fsum(
+            (1 + flips) * mp.exp(-flips * step) * -mp.expm1(-gap) / (1 + mp.exp(-step)) ** 2
+            for flips, gap in enumerate(gaps)
+            if gap > 0
+        )
+        assert mp.mpf(kov_optimal_delta(epsilon, 0.0, 2, share * epsilon)) >= exact

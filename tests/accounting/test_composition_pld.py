@@ -14,6 +14,7 @@ from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.steps import Release, Step
 
 POISSON = Sample(Scheme.POISSON, 0.01)
+NEVER = Sample(Scheme.POISSON, 0.0)
 
 
 def step(*mechanisms: Mechanism, sample: Sample | None = None, adjacency: str = "add-remove") -> Step:
@@ -80,3 +81,13 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "dp_accounting.pld.privacy_loss_distribution", None)
     with pytest.raises(ImportError, match=r"dpledger\[pld\]"):
         compose(Plan(((step(Gaussian(1.0, 1.0)), 1),), 1e-5), "pld")
+
+
+@pytest.mark.parametrize(
+    "free", [step(Gaussian(0.0, 1.0)), step(Laplace(0.0, 1.0)), step(Gaussian(1.0, 1.0), sample=NEVER)]
+)
+def test_a_step_that_costs_nothing_adds_nothing(free: Step) -> None:
+    assert compose(Plan(((free, 3),), 1e-5), "pld").epsilon == 0.0
+    other = step(Gaussian(1.0, 5.0))
+    alone = compose(Plan(((other, 4),), 1e-5), "pld")
+    assert compose(Plan(((free, 3), (other, 4)), 1e-5), "pld").epsilon == alone.epsilon

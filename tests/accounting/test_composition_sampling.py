@@ -177,3 +177,9 @@ def test_bad_numbers_are_refused(field: str, bad: float) -> None:
 def test_rounds_out_of_range_are_refused(rounds: int) -> None:
     with pytest.raises(InvalidInput, match="rounds"):
         sampling_composition_delta(1.0, rate=0.1, rounds=rounds, noise_std=1.0, replace_one_sensitivity=1.0)
+
+
+def test_a_delta_too_small_for_a_float_is_not_zero() -> None:
+    assert (
+        sampling_composition_delta(40.0, rate=0.5, rounds=3, noise_std=1.0, replace_one_sensitivity=0.5) > 0.0
+    )

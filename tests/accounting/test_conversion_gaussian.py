@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 
-from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.errors import AccountingError, InvalidInput
 from dpledger.accounting.gaussian_profile import (
     classic_gaussian_noise_std,
     gaussian_delta,
@@ -23,9 +23,9 @@ MUS = [1e-6, 1e-3, 0.03, 0.3, 0.4999, 0.5, 1.0, 3.0, 10.0, 50.0, 141.0, 200.0]
 BAD = [math.nan, math.inf, -math.inf, -1.0, "1", None, True]
 
 
-def exact_delta(epsilon: float, mu: float) -> Number:
-    """Balle and Wang's formula as it stands; both terms are exact to 80 digits, tails included."""
-    with digits(80):
+def exact_delta(epsilon: float, mu: float, *, dps: int = 80) -> Number:
+    """Balle and Wang's formula as it stands; both terms are exact to that many digits, tails included."""
+    with digits(dps):
         e, m = mp.mpf(epsilon), mp.mpf(mu)
         return mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
 
@@ -147,3 +147,22 @@ def test_the_ends_of_delta_are_refused(delta: float) -> None:
 def test_a_mu_without_a_finite_epsilon_is_refused() -> None:
     with pytest.raises(InvalidInput, match="mu"):
         gaussian_epsilon(1e200, 1e-5)
+
+
+@given(log_uniform(1e-307, 1e-9), st.floats(0.0, 8.0))
+@moderately
+def test_a_tiny_mu_loses_nothing_to_the_size_of_its_logarithm(mu: float, ratio: float) -> None:
+    epsilon = mu * ratio
+    exact = exact_delta(epsilon, mu, dps=400)
+    with digits(30):
+        assert mp.mpf(gaussian_delta(epsilon, mu)) >= exact
+        assert gaussian_log_delta(epsilon, mu) >= mp.log(exact)
+
+
+@pytest.mark.parametrize("mu", [3e7, 1e9, 1e50, 1e150])
+def test_a_large_mu_has_an_epsilon_or_is_refused(mu: float) -> None:
+    try:
+        epsilon = gaussian_epsilon(mu, 1e-10)
+    except AccountingError:
+        return
+    assert gaussian_delta(epsilon, mu) <= 1e-10

@@ -217,3 +217,14 @@ def test_a_given_curve_that_falls_is_read_by_its_later_values() -> None:
 def test_orders_beyond_the_curve_are_refused() -> None:
     with pytest.raises(InvalidInput, match="last order"):
         curve_at_orders(np.array([2.0, 4.0]), np.array([0.1, 0.2]), np.array([5.0]))
+
+
+def test_a_delta_among_the_smallest_floats_is_rounded_up() -> None:
+    orders = np.linspace(700.0, 745.0, 400) / 0.5 + 1.0
+    curve = np.full(orders.size, 0.5)
+    tight, closed = renyi_delta(orders, curve, 1.0), mironov_delta(orders, curve, 1.0)
+    with digits():
+        for order, by_balle, by_mironov in zip(orders.tolist(), tight, closed, strict=True):
+            exact = mp.exp(-(mp.mpf(order) - 1) / 2)
+            assert mp.mpf(float(by_mironov)) >= exact
+            assert mp.mpf(float(by_balle)) >= exact / order * (1 - 1 / mp.mpf(order)) ** (mp.mpf(order) - 1)

@@ -136,3 +136,16 @@ def test_the_ends_of_delta_are_refused(delta: float) -> None:
     for call in (zcdp_epsilon, bun_steinke_epsilon, zcdp_rho_within, bun_steinke_rho):
         with pytest.raises(InvalidInput, match="delta"):
             call(1.0, delta)
+
+
+def test_a_delta_among_the_smallest_floats_is_rounded_up() -> None:
+    """There a unit in the last place is no longer a small share: e^−740 is four of them."""
+    rho, epsilon = 5.8532699734158875, 136.92602710452886
+    with digits():
+        exact = mp.exp(-((mp.mpf(epsilon) - mp.mpf(rho)) ** 2) / (4 * mp.mpf(rho)))
+        assert mp.mpf(bun_steinke_delta(rho, epsilon)) >= exact
+        least = min(
+            mp.exp(a * ((1 + a) * mp.mpf(rho) - mp.mpf(epsilon)) - mp.log1p(a) - a * mp.log1p(1 / a))
+            for a in (mp.mpf(k) / 1000 for k in range(10_900, 11_500))
+        )
+        assert mp.mpf(zcdp_delta(rho, epsilon)) >= least * (1 - mp.mpf(10) ** -5)

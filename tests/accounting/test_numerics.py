@@ -11,10 +11,13 @@ from mpmath import mp
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import (
     SMALLEST_COST,
+    exact_sum,
+    exp_above,
     exp_minus_line,
     log_binomials,
     log_sinhc,
     ratio_above,
+    root_of_squares,
     settle,
 )
 from tests.accounting.references import Number, digits, log_uniform, moderately
@@ -73,3 +76,35 @@ def test_settle_goes_up_and_stays_above_the_smallest_cost() -> None:
     assert settle(np.array([0.0, 1.0]), ulps=2).tolist() == [SMALLEST_COST, 1.0 + 2 * math.ulp(1.0)]
     assert math.isnan(settle(math.nan, ulps=2))
     assert np.isnan(settle(np.array([math.nan]), ulps=2)).all()
+
+
+@given(st.floats(-760.0, 0.0))
+@example(-745.2)
+@example(-708.0)
+@example(-708.3)
+@moderately
+def test_exp_above_is_above_and_close_even_among_the_smallest_floats(exponent: float) -> None:
+    with digits():
+        exact = mp.exp(mp.mpf(exponent))
+        found = mp.mpf(exp_above(exponent))
+        assert exact <= found <= max(exact * (1 + mp.mpf(10) ** -12), exact + mp.mpf(math.ulp(0.0)))
+    assert exp_above(np.array([exponent]))[0] == exp_above(exponent)
+
+
+@pytest.mark.parametrize("x", [0.0, 5e-324, 1e-200, 1.0, 1e200, 1e308])
+@pytest.mark.parametrize("count", [1, 7, 10**9])
+def test_the_root_of_squares_survives_squares_that_do_not(x: float, count: int) -> None:
+    with digits():
+        exact = mp.mpf(x) * mp.sqrt(count + mp.mpf(1) / 4)
+        found = root_of_squares([(x / 2.0, 1), (x, count)])
+        if exact > mp.mpf(1.7e308):
+            assert found == math.inf
+        else:
+            assert abs(mp.mpf(found) - exact) <= max(exact * 4 * mp.mpf(2) ** -53, mp.mpf(math.ulp(0.0)))
+
+
+def test_an_exact_sum_that_overflows_is_infinite() -> None:
+    assert exact_sum([1e308, 1e308]) == math.inf
+    assert exact_sum([1.0, 1e-17, 1e-17]) == 1.0
+    assert exact_sum([1.0, 2.0**-54, 2.0**-54]) == 1.0
+    assert exact_sum([1.0, *[2.0**-54] * 3]) == 1.0 + 2.0**-52

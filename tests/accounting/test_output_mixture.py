@@ -110,3 +110,9 @@ def test_out_of_range_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=named):
         OutputMixture(*fields)
+
+
+def test_a_negative_zero_is_a_zero() -> None:
+    plain = OutputMixture(1.0, (0.0, 1.0), (1.0, 0.0))
+    signed = OutputMixture(1.0, (-0.0, 1.0), (1.0, -0.0))
+    assert str(signed.fields()) == str(plain.fields())

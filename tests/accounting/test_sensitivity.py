@@ -212,3 +212,12 @@ def test_a_factor_that_rounds_up_to_one() -> None:
         averaging_interval=2,
     )
     assert found == pytest.approx([(2.0 + 2.0 + 4.0 + 4.0) / 4.0, (0.0 + 2.0 + 2.0 + 4.0) / 4.0])
+
+
+def test_products_that_overflow_are_refused_and_not_read_as_no_sensitivity() -> None:
+    with pytest.raises(InvalidInput):
+        sensitivity.mpadmm_sensitivity(1.0, 1e200, 1, 1e200)
+    with pytest.raises(InvalidInput):
+        sensitivity.contraction_factor(1e200, 1e200, 0.0)
+    with pytest.raises(InvalidInput):
+        sensitivity.fixed_step_sensitivity(1e300, 1, 1, gradient_bound=1.0, factor=1.0 - 2.0**-53)

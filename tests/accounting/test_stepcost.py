@@ -340,3 +340,19 @@ def test_costs_are_finite_and_rise_with_the_order(rate: float, std: float) -> No
         cost: Cost = cost_of(build(rate, noise(std), ZCDP(0.001)), DEFAULT_ORDERS[::9])
         assert np.isfinite(cost.epsilons).all()
         assert (np.diff(cost.epsilons) >= 0.0).all()
+
+
+@pytest.mark.parametrize("mu", [1e-300, 1e-200, 1e-163])
+@pytest.mark.parametrize("scheme", [poisson, without_replacement])
+def test_a_gaussian_whose_square_underflows_is_not_free(mu: float, scheme: Any) -> None:
+    mechanism = Gaussian(mu, 1.0)
+    assert (cost_of(scheme(0.1, mechanism), FEW).epsilons > 0.0).all()
+    cost = cost_of(full(mechanism, mechanism), FEW)
+    assert (cost.epsilons > 0.0).all()
+    assert cost.mu == pytest.approx(math.sqrt(2.0) * mu)
+
+
+@pytest.mark.parametrize("noise_std", [1e-154, 1e-200, 5e-324])
+def test_a_gaussian_whose_square_overflows_is_refused(noise_std: float) -> None:
+    with pytest.raises(InvalidInput):
+        cost_of(full(noise(noise_std), noise(noise_std)), FEW)

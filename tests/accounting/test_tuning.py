@@ -211,3 +211,32 @@ def test_bad_gammas_are_refused(gamma: float) -> None:
 def test_bad_rates_are_refused(rate: float) -> None:
     with pytest.raises(InvalidInput, match="rate"):
         PoissonTrials(rate)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-40, 1e-100, 1e-250, 1e-300])
+def test_tiny_curves_lose_nothing_to_the_size_of_their_logarithm(size: float) -> None:
+    orders = np.array([1.0 + 1e-9, 1.5, 2.0, 3.0])
+    curve = size * np.array([1.0, 1.1, 1.2, 1.3])
+    for rate in np.geomspace(0.1, 10.0, 40).tolist():
+        found = PoissonTrials(rate).selection_curve(Cost(orders, curve))
+        with digits():
+            for order, base, bound in zip(orders.tolist(), curve.tolist(), found, strict=True):
+                assert mp.mpf(float(bound)) >= mp.mpf(rate) * mp.mpf(base) * (1 - mp.mpf(10) ** -30), order
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1e-6, 1e-100, 2.0950625201902442e-276])
+@pytest.mark.parametrize("eta", [-1.0 + 4.3e-15, -0.9, -0.5, 1e-9, 1.0])
+def test_the_mean_s_own_rounding_is_covered_where_it_is_divided_by_little(eta: float, gamma: float) -> None:
+    excess = 2.0**-40
+    base = Cost(np.array([1.0 + excess]), np.array([1e-30]))
+    found = TruncatedNegativeBinomial(eta, gamma).selection_curve(base)
+    with digits(400):
+        power, shape = mp.mpf(gamma), mp.mpf(eta)
+        mean = shape * (1 - power) / (power * (1 - power**shape))
+        assert mp.mpf(float(found[0])) >= mp.log(mean) / excess
+
+
+@pytest.mark.parametrize("eta", [-1.0 + 1e-15, -0.9999, 0.0])
+def test_a_mean_that_is_no_float_is_refused(eta: float) -> None:
+    with pytest.raises(InvalidInput, match="gamma"):
+        TruncatedNegativeBinomial(eta, 1e-310)

@@ -71,6 +71,16 @@ def _parameters(objective: Objective, seed: int, size: float) -> Floats:
     seed=0,
     size=1e6,
 )
+@example(  # the squares of the row are too small for a double, and the slope is not
+    X=np.zeros((6, FEATURES)),
+    y=np.zeros(6, dtype=np.int64),
+    row=np.full((1, FEATURES), 1e-170),
+    label=1e200,
+    other=np.full((1, FEATURES), -1e-170),
+    clip=1.0,
+    seed=0,
+    size=0.0,
+)
 @settings(max_examples=60)
 def test_one_record_moves_a_clipped_sum_by_at_most_the_sensitivity(
     objective: Objective,
@@ -126,6 +136,28 @@ def test_a_record_among_many_moves_a_sum_by_at_most_the_sensitivity(objective: O
         moves.append(np.linalg.norm(everything - rest))
         assert moves[-1] <= clip
     assert max(moves) > 0.5 * clip
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_record_does_not_change_how_others_are_rounded(objective: Objective, seed: int) -> None:
+    """Margins that cancel are all rounding error: a product of matrices may round a row by its place.
+
+    A library multiplies the last few rows of a matrix by other instructions than the rest.
+    """
+    generator = np.random.default_rng(seed)
+    features, clip = 8, 1.0
+    dimension = objective.dimension(np.zeros((1, features)), np.zeros(1))
+    w = generator.normal(size=dimension)
+    directions = w[: dimension // features * features].reshape(features, -1) if dimension > features else w
+    row = generator.normal(size=features)
+    row -= np.linalg.lstsq(directions.T.reshape(-1, features), directions.T.reshape(-1, features) @ row)[0]
+    data, targets = np.tile(1e17 * row, (21, 1)), np.ones(21)
+
+    sums = [objective.clipped_gradient_sum(w, data[:many], targets[:many], clip) for many in range(22)]
+    losses = [objective.clipped_loss_sum(w, data[:many], targets[:many], clip) for many in range(22)]
+    assert np.linalg.norm(np.diff(sums, axis=0), axis=1).max() <= clip
+    assert np.abs(np.diff(losses)).max() <= clip
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats
+from dpledger_client._arrays import Bools, Floats, as_numbers
 
 __all__ = ["Codes", "Rows", "Targets", "as_indexed"]
 
@@ -38,7 +38,7 @@ class _Prepared:
         return np.asarray(self[:], dtype=dtype)
 
     def _made(self, taken: Any) -> Floats:
-        return np.asarray(taken, dtype=np.float64)
+        return as_numbers(taken)
 
 
 class Rows(_Prepared):
@@ -70,8 +70,23 @@ class Codes(_Prepared):
         labels = np.asarray(taken)
         found = np.full(len(labels), self._other)
         for label, code in zip(self._classes, self._codes, strict=True):
-            found[labels == label] = code
+            found[_equal(labels, label)] = code
         return found
+
+
+def _equal(labels: Any, label: Any) -> Bools:
+    """Which labels are this one; one that cannot be compared is not, since an error would tell of it."""
+    try:
+        return np.asarray(labels == label, dtype=np.bool_)
+    except Exception:
+        return np.array([_is(each, label) for each in labels], dtype=np.bool_)
+
+
+def _is(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # whatever it is, it depends on a private value
+        return False
 
 
 class Targets(_Prepared):

@@ -30,6 +30,8 @@ from dpledger_client.samples import Poisson
 __all__ = ["LedgerAccountant"]
 
 _MECHANISM = "dpledger"
+_ADAPTIVE = "target_unclipped_quantile"
+"""What Opacus' optimizer with adaptive clipping has, and no other."""
 
 
 class LedgerAccountant:
@@ -39,7 +41,8 @@ class LedgerAccountant:
     ----------
     account
         What asks the ledger. Its dataset must have add-remove adjacency, which is what Opacus samples
-        and clips for; the ledger refuses others.
+        and clips for; the ledger refuses others. It has no journal: to a restarted job the ledger would say
+        its old yes again, while Opacus draws other noise, which is a second release for one charge.
     reserve
         Ask for so many equal steps at once. Then use the accountant with ``with``, or call :meth:`close`:
         what is not settled, expiry charges.
@@ -55,9 +58,13 @@ class LedgerAccountant:
     ``secure_mode``. Its loader must sample (``poisson_sampling=True``, the default): shuffled batches are
     not what is charged. Several batches accumulated into one step are refused, because a record may be in
     more than one of them, which no bound here covers; splitting one batch by ``BatchMemoryManager`` is fine.
+    Adaptive clipping (``AdaClipDPOptimizer``) is refused: it releases a count beside the gradient, of which
+    the optimizer's noise multiplier does not tell, and divides it by the sample's secret size.
     """
 
     def __init__(self, account: Account, *, reserve: int | None = None) -> None:
+        if account.journal is not None:
+            raise ValueError("account must be without a journal: after a restart Opacus draws other noise")
         self.account = account
         self.history: list[tuple[float, float, int]] = []
         self._reserve = None if reserve is None else check_count("reserve", reserve)
@@ -120,6 +127,8 @@ class LedgerAccountant:
         """What Opacus' optimizer calls between noise and step."""
 
         def hook(optimizer: Any) -> None:
+            if hasattr(optimizer, _ADAPTIVE):
+                raise ValueError("adaptive clipping is not covered: it releases a count beside the gradient")
             if optimizer.accumulated_iterations != 1:
                 raise ValueError(
                     f"a step must be of one sample, found {optimizer.accumulated_iterations} accumulated: "

@@ -95,7 +95,8 @@ class ProposeTestRelease(Mechanism):
 class RandomizedResponse(Mechanism):
     """Truth values, each turned into its opposite with probability 1/(1 + e^ε).
 
-    One record determines at most one of them.
+    One record determines at most one of them, and how many there are is public: under add-remove, one for
+    each record would tell the number of records, which no coin hides.
     """
 
     kind: ClassVar[str] = "randomized-response"

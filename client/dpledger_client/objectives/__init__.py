@@ -7,7 +7,7 @@ large that its norm is not, counts as zero, and the limit that is applied is 2�
 That margin pays for the rounding errors of a floating-point sum, which depend on every other record
 (Casacuberta, Shoemate, Vadhan, Wagaman 2022). In blocks of m rows, a sum of n terms of norm C is off by
 less than (m + n/m)·n·2⁻⁵³·C: with the blocks used here the margin covers both of two neighbours up to
-2²⁰ records.
+2²⁰ records. A record's own gradient is rounded the same whoever is beside it.
 """
 
 from dpledger_client.objectives.base import (

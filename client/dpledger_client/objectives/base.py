@@ -15,6 +15,7 @@ from dpledger_client.objectives.regularizers import Regularizer, Unregularized
 
 __all__ = [
     "CLIP_MARGIN",
+    "LOST_SQUARES",
     "Objective",
     "blocks",
     "clip_factors",
@@ -22,11 +23,15 @@ __all__ = [
     "limit_under",
     "loss_sensitivity",
     "parameters",
+    "row_products",
     "usable",
 ]
 
 CLIP_MARGIN = 2.0**-20
 """How far below the limit asked for, in proportion, clipping stays: room for rounding errors."""
+LOST_SQUARES = 2.0**-960
+"""More than a sum of squares loses where they are too small for a double. A gradient is the product of two
+vectors: one whose computed norm were 0 would not be clipped, however long the other is."""
 ADJACENCIES = ("add-remove", "replace-one")
 _FEWEST_ROWS = 512
 _MOST_ROWS = 1024
@@ -132,6 +137,18 @@ def blocks(X: Any) -> Iterator[slice]:
     rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BLOCK_NUMBERS // max(columns, 1)))
     for start in range(0, records, rows):
         yield slice(start, min(start + rows, records))
+
+
+def row_products(rows: Floats, weights: Floats) -> Floats:
+    """rows @ weights, each row by itself.
+
+    A product of matrices rounds a row by its place: the last few are multiplied by other instructions. Where
+    margins cancel to their rounding errors, one record more would so change what others count with.
+    """
+    products: Floats = (
+        np.vecdot(rows, weights) if weights.ndim == 1 else np.matmul(rows[:, None, :], weights)[:, 0, :]
+    )
+    return products
 
 
 def clip_factors(norms: Floats, limit: float) -> Floats:

@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Bools, Floats
+from dpledger_client._arrays import Bools, Floats, as_numbers
 from dpledger_client._checks import check_count, check_positive
 from dpledger_client.objectives.base import (
+    LOST_SQUARES,
     Objective,
     blocks,
     clip_factors,
     limit_under,
     parameters,
+    row_products,
     usable,
 )
 from dpledger_client.objectives.regularizers import Regularizer
@@ -34,8 +36,8 @@ __all__ = [
     "Linear",
     "Logistic",
     "Softmax",
+    "class_slopes",
     "cross_entropies",
-    "one_hot",
     "softmax",
 ]
 
@@ -65,7 +67,10 @@ class Linear(Objective):
     def losses(self, w: Floats, X: Any, y: Any) -> Floats:
         weights = self._weights(w, X)
         with np.errstate(all="ignore"):
-            found = [self.margin_losses(_rows(X, rows) @ weights, y[rows]) for rows in blocks(X)]
+            found = [
+                self.margin_losses(row_products(_rows(X, rows), weights), as_numbers(y[rows]))
+                for rows in blocks(X)
+            ]
         return np.concatenate(found) if found else np.empty(0)
 
     def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -73,7 +78,7 @@ class Linear(Objective):
         total = np.zeros_like(weights)
         for rows in blocks(X):
             block = _rows(X, rows)
-            total += block.T @ self.margin_slopes(block @ weights, y[rows])
+            total += block.T @ self.margin_slopes(block @ weights, as_numbers(y[rows]))
         return total.ravel()
 
     def clipped_gradient_sum(
@@ -89,7 +94,7 @@ class Linear(Objective):
         with np.errstate(all="ignore"):
             for rows in _stretches(X):
                 stretch = _rows(X, rows)
-                slopes = self.margin_slopes(stretch @ weights, y[rows])
+                slopes = self.margin_slopes(row_products(stretch, weights), as_numbers(y[rows]))
                 norms = _norms(stretch) if row_norms is None else row_norms[rows]
                 factors = clip_factors(norms * _sizes(slopes), limit)
                 _add_weighted(total, stretch, slopes, factors)
@@ -101,7 +106,7 @@ class Linear(Objective):
         with np.errstate(all="ignore"):
             for rows in blocks(X):
                 block = _rows(X, rows)
-                found.append(_norms(block) * _sizes(self.margin_slopes(block @ weights, y[rows])))
+                found.append(_norms(block) * _sizes(self.margin_slopes(block @ weights, as_numbers(y[rows]))))
         return np.concatenate(found) if found else np.empty(0)
 
     def _weights(self, w: Floats, X: Any) -> Floats:
@@ -110,12 +115,13 @@ class Linear(Objective):
 
 
 def _rows(X: Any, rows: slice) -> Floats:
-    return np.asarray(X[rows], dtype=np.float64)
+    return as_numbers(X[rows])
 
 
 def _norms(rows: Floats) -> Floats:
+    """From above: a square that is too small for a double counts as more, or it would hide a row."""
     squares: Floats = np.vecdot(rows, rows)
-    return np.sqrt(squares)
+    return np.sqrt(squares + LOST_SQUARES)
 
 
 def _sizes(slopes: Floats) -> Floats:
@@ -237,7 +243,7 @@ class Softmax(Linear):
         return cross_entropies(margins, y)
 
     def margin_slopes(self, margins: Floats, y: Floats) -> Floats:
-        return softmax(margins) - one_hot(y, self.classes)
+        return class_slopes(margins, y)
 
     def lipschitz(self, row_norm: float = 1.0, weight_norm: float = np.inf) -> float:
         return math.sqrt(2.0) * row_norm
@@ -259,8 +265,16 @@ def one_hot(y: Any, classes: int) -> Bools:
     return found
 
 
+def class_slopes(margins: Floats, y: Any) -> Floats:
+    """The derivatives of cross-entropies by the margins; zero for a label that is no class."""
+    own = one_hot(y, margins.shape[1])
+    slopes: Floats = (softmax(margins) - own) * own.any(axis=1, keepdims=True)
+    return slopes
+
+
 def cross_entropies(margins: Floats, y: Any) -> Floats:
-    """−log softmax of each example's own class."""
-    own: Floats = np.where(one_hot(y, margins.shape[1]), margins, 0.0).sum(axis=1)
+    """−log softmax of each example's own class; zero for a label that is no class."""
+    own = one_hot(y, margins.shape[1])
+    chosen: Floats = np.where(own, margins, 0.0).sum(axis=1)
     total: Floats = np.logaddexp.reduce(margins, axis=1)
-    return total - own
+    return (total - chosen) * own.any(axis=1)

@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, Integers
+from dpledger_client._arrays import Floats, Integers, as_numbers
 from dpledger_client._checks import check_choice, check_count
 from dpledger_client.objectives.base import (
+    LOST_SQUARES,
     Objective,
     blocks,
     clip_factors,
     limit_under,
     parameters,
+    row_products,
     usable,
 )
-from dpledger_client.objectives.linear import cross_entropies, one_hot, softmax
+from dpledger_client.objectives.linear import class_slopes, cross_entropies
 from dpledger_client.objectives.regularizers import Regularizer
 
 __all__ = ["MLP"]
@@ -73,8 +75,8 @@ class MLP(Objective):
         found = []
         with np.errstate(all="ignore"):
             for rows in blocks(X):
-                margins = self._forward(layers, np.asarray(X[rows], dtype=np.float64))[-1]
-                found.append(cross_entropies(margins, y[rows]))
+                margins = self._forward(layers, as_numbers(X[rows]))[-1]
+                found.append(cross_entropies(margins, as_numbers(y[rows])))
         return np.concatenate(found) if found else np.empty(0)
 
     def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -136,17 +138,17 @@ class MLP(Objective):
         """What enters each layer, and the margins at the end."""
         entering = [rows]
         for number, (weights, bias) in enumerate(layers):
-            leaving = entering[-1] @ weights + bias
+            leaving = row_products(entering[-1], weights) + bias
             last = number == len(layers) - 1
             entering.append(leaving if last else self._activated(leaving))
         return entering
 
     def _pass(self, layers: list[Layer], X: Any, y: Any) -> tuple[list[Floats], list[Floats]]:
         """What enters each layer, and the losses' derivatives by what leaves it."""
-        *inputs, margins = self._forward(layers, np.asarray(X, dtype=np.float64))
-        slopes = [softmax(margins) - one_hot(y, self.classes)]
+        *inputs, margins = self._forward(layers, as_numbers(X))
+        slopes = [class_slopes(margins, as_numbers(y))]
         for (weights, _), activated in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
-            slopes.append((slopes[-1] @ weights.T) * self._activation_slope(activated))
+            slopes.append(row_products(slopes[-1], weights.T) * self._activation_slope(activated))
         return inputs, slopes[::-1]
 
     def _activated(self, values: Floats) -> Floats:
@@ -160,7 +162,8 @@ class MLP(Objective):
 
 def _norms(inputs: list[Floats], slopes: list[Floats]) -> Floats:
     squares: list[Floats] = [
-        np.einsum("ij,ij->i", slope, slope) * (np.einsum("ij,ij->i", entering, entering) + 1.0)
+        (np.einsum("ij,ij->i", slope, slope) + LOST_SQUARES)
+        * (np.einsum("ij,ij->i", entering, entering) + 1.0)
         for entering, slope in zip(inputs, slopes, strict=True)
     ]
     total: Floats = np.sum(squares, axis=0)

@@ -45,7 +45,8 @@ class TorchModule(Objective):
         counts as zero, since an error would tell of it. None: targets are numbers.
     chunk_size
         How many examples' gradients are formed at once. Rounding errors of sums are covered by clipping's
-        margin for up to 2¹⁹ records with chunks of 256.
+        margin for up to 2¹⁹ records with chunks of 256. With 1 a gradient is rounded the same whoever is
+        beside it; in a chunk torch may round it by its place, which matters where a margin is all rounding.
 
     Notes
     -----

@@ -109,7 +109,8 @@ def minimize(
     objective
         Such as ``Logistic(L2(0.01))``.
     X, y
-        A row and a label for each record; for several participants, a list of such arrays each.
+        A row and a label for each record; for several participants, a list of such arrays each. A record is
+        what the dataset's ``unit`` names: who is to be protected with all rows of theirs has one row here.
     account
         What asks: ``ledger.dataset("adult").run("job-1")``; None for a baseline without privacy; one for
         each of several participants.

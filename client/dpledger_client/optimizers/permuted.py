@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, Integers
+from dpledger_client._arrays import Floats, Integers, as_numbers
 from dpledger_client._checks import check_count, check_positive
 from dpledger_client.mechanisms import Gaussian, OutputMixture
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, usable
 from dpledger_client.objectives.linear import Linear, Softmax
 from dpledger_client.optimizers.projections import Anywhere, Cube, L1Ball, L2Ball, Projection, Simplex
-from dpledger_client.optimizers.training import Batch, Training
+from dpledger_client.optimizers.training import Batch, Training, check_equally_many
 from dpledger_client.releases import Release
 from dpledger_client.sampling import permutation
 
@@ -178,7 +178,7 @@ def bounded_data(objective: Objective, batch: Batch, row_norm: float) -> tuple[F
 
     A row or label that is not finite becomes zero. Each record is changed by itself, so neighbours stay so.
     """
-    rows, labels = np.array(batch.X, dtype=np.float64), np.array(batch.y, dtype=np.float64)
+    rows, labels = as_numbers(batch.X), as_numbers(batch.y)
     with np.errstate(all="ignore"):
         factors = clip_factors(np.sqrt(np.einsum("ij,ij->i", rows, rows)), limit_under(row_norm))
     labels = np.where(np.isfinite(labels), labels, 0.0)
@@ -222,5 +222,6 @@ def check_replace_one(training: Training, name: str) -> None:
             f"{name} needs a dataset with replace-one adjacency (Chen 2020, Theorem 3.2), "
             f"found {training.adjacency}"
         )
+    check_equally_many(training.source.account, name)
     if len(training.source.X) != training.records:
         raise ValueError(f"records must be the number of rows, {len(training.source.X)}")

@@ -15,7 +15,7 @@ from dpledger_client.optimizers.base import Method
 from dpledger_client.optimizers.batches import sample_at
 from dpledger_client.optimizers.projections import Projection
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
-from dpledger_client.optimizers.training import Batch, Training
+from dpledger_client.optimizers.training import Batch, Training, check_equally_many
 from dpledger_client.releases import Release
 from dpledger_client.samples import FreshSample, Full
 
@@ -143,6 +143,7 @@ class PrivBR(Method):
     def _check_batch_bound(self, training: Training) -> None:
         if training.adjacency != "replace-one":
             raise ValueError("bound='batch' is proven under replace-one: relevances change, lists stay")
+        check_equally_many(training.source.account, "bound='batch'")
         if len(self.documents) != training.records:
             raise ValueError(f"documents must be of {training.records} lists, found {len(self.documents)}")
         if training.source.account.journal is not None:

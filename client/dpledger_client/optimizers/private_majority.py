@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpledger_client._arrays import Floats
+from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_positive
 from dpledger_client.mechanisms import Exponential
 from dpledger_client.optimizers.base import Method
@@ -50,7 +50,7 @@ class PrivateMajority(Method):
         monotonic = training.adjacency == "add-remove"
         choice = Release(Exponential(self.epsilon, sensitivity=1.0, monotonic=monotonic), purpose="label")
         labels = np.array(self.labels, dtype=np.float64)
-        chosen = training.look(choice).release(lambda batch: _counts(np.asarray(batch.y[:]), labels))
+        chosen = training.look(choice).release(lambda batch: _counts(as_numbers(batch.y[:]), labels))
         training.record(labels[[chosen]])
 
 

@@ -84,6 +84,8 @@ class SharedTraining(Training):
         may. A refusal for another reason than a budget is raised.
         """
         steps = [(each, *asked(each)) for each in self.active]
+        for each, _release, sample in steps:
+            each.source.check(sample)
         answers = self._answers([each.source.account.spend(release, sample=s) for each, release, s in steps])
         looks = []
         for (participant, release, sample), answer in zip(steps, answers, strict=True):

@@ -29,9 +29,19 @@ from dpledger_client.optimizers.progress import Progress, no_progress
 from dpledger_client.optimizers.results import History, Iterate, Note, Noted, Result
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
-from dpledger_client.samples import FreshSample, Full
+from dpledger_client.samples import FreshSample, Full, WithoutReplacement
 
-__all__ = ["Asking", "Batch", "Callback", "Look", "Source", "StopTraining", "Training"]
+__all__ = [
+    "Asking",
+    "Batch",
+    "Callback",
+    "Look",
+    "Source",
+    "StopTraining",
+    "Training",
+    "check_equally_many",
+    "equally_many",
+]
 
 Callback: TypeAlias = Callable[[Iterate], bool | None]
 """Called after each iteration; True ends the training."""
@@ -51,6 +61,25 @@ class StopTraining(Exception):
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(message or MESSAGES.get(reason, reason))
         self.reason = reason
+
+
+def equally_many(account: Account) -> bool:
+    """Whether neighbours have equally many records, so that their number is public.
+
+    So they have under replace-one, but not in a partition by a private key, which a record may leave.
+    """
+    facts = account.dataset.facts()
+    stays = account.partition is None or facts["partition_key"] == "fixed"
+    return bool(facts["adjacency"] == "replace-one" and stays)
+
+
+def check_equally_many(account: Account, what: str) -> None:
+    """Refuse what is proven for neighbours with equally many records alone."""
+    if not equally_many(account):
+        raise ValueError(
+            f"{what} needs neighbours with equally many records: replace-one, and of a partition that "
+            "records do not leave. Open the dataset with partition_key='fixed' if they do not"
+        )
 
 
 @dataclass(slots=True)
@@ -95,7 +124,7 @@ class Source:
         records: int | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> "Source":
-        """The data as the ledger knows the dataset; under add-remove their number must be told.
+        """The data as the ledger knows the dataset; where their number is secret, one must be told.
 
         ``shown`` is what the ledger says of the dataset, if it was asked before.
         """
@@ -105,14 +134,20 @@ class Source:
         adjacency = str(shown["adjacency"])
         if records is None and account.partition is None:
             records = shown.get("records")
-        if records is None and adjacency == "replace-one":
-            records = len(X)  # neighbours have equally many, so that the number is public
+        if records is None and equally_many(account):
+            records = len(X)
         if records is None:
             raise ValueError(
-                "records must be given: under add-remove the number of rows is secret, and noisy sums "
-                "are divided by a public one. Open the dataset with records=…, or pass records=…"
+                "records must be given: under add-remove, and in a partition by a private key, the number "
+                "of rows is secret, and noisy sums are divided by a public one. Open the dataset with "
+                "records=…, or pass records=…"
             )
         return cls(X, y, account, check_count("records", int(records)), adjacency)
+
+    def check(self, sample: FreshSample) -> None:
+        """Refuse a sample whose own size would tell the number of records, before it is asked for."""
+        if type(sample) is WithoutReplacement:
+            check_equally_many(self.account, "sampling without replacement")
 
     def drawn(self, sample: FreshSample) -> Batch:
         """The rows of a fresh sample."""
@@ -247,6 +282,7 @@ class Asking:
         self._charges = []
 
     def _authorized(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+        self.source.check(sample)
         step = self.source.account.authorize(releases, sample=sample)
         self._charges.append((step.granted, releases, sample, None))
         return step
@@ -275,6 +311,7 @@ class Asking:
 
     def _opened(self, releases: tuple[Release, ...], sample: FreshSample, times: int) -> Hold:
         """A reservation of so many steps, or of as many as the budget still covers."""
+        self.source.check(sample)
         account = self.source.account
         try:
             return self._holds.enter_context(account.reserve(releases, times=times, sample=sample))

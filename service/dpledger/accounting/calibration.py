@@ -332,7 +332,7 @@ def _coarse_orders(goal: Goal) -> Floats:
 
 def _first_slope(position: float) -> float:
     """How headroom rises with log σ at first: a subsampled Gaussian costs about e^(1/σ²) − 1."""
-    square = min(math.exp(-2.0 * max(position, -300.0)), 50.0)
+    square = min(max(math.exp(-2.0 * max(position, -300.0)), _LEAST_COST), 50.0)
     return 2.0 * square / -math.expm1(-square)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.numerics import exp_above
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import newton_root, prove_nearby
 from dpledger.accounting.validation import check_non_negative, check_open_unit, check_positive
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 _EPS = 2.0**-52
-_SMALLEST = math.ulp(0.0)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF_PI = math.sqrt(0.5 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -51,7 +51,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     epsilon, mu = check_non_negative("epsilon", epsilon), check_non_negative("mu", mu)
     if mu == 0.0:
         return 0.0
-    return min(1.0, max(_SMALLEST, math.exp(gaussian_log_delta(epsilon, mu)) * (1.0 + 2.0 * _EPS)))
+    return exp_above(gaussian_log_delta(epsilon, mu))
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
@@ -63,13 +63,13 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
     elif near < 0.0 and mu >= _INTEGRATE_BELOW:
         value = math.log(_direct(near, far))
     else:
-        value = -0.5 * near * near - _LOG_SQRT_2PI + math.log(_mills_drop(near, mu))
-    return min(0.0, value + _log_error(near, far))
+        value = -0.5 * near * near - _LOG_SQRT_2PI + _log_mills_drop(near, mu)
+    return min(0.0, value + _log_error(value, near, far))
 
 
-def _log_error(near: float, far: float) -> float:
-    """Bound on the absolute error of log δ: rounding of ``near`` (relative to ``far``) dominates."""
-    return _EPS * (32.0 + 8.0 * far * (max(near, 0.0) + 3.0))
+def _log_error(value: float, near: float, far: float) -> float:
+    """Bound on the absolute error of log δ: rounding of ``near`` (relative to ``far``), or of its own sum."""
+    return _EPS * (32.0 + 4.0 * abs(value) + 8.0 * far * (max(near, 0.0) + 3.0))
 
 
 def _direct(near: float, far: float) -> float:
@@ -82,13 +82,13 @@ def _mills(x: float) -> float:
     return _SQRT_HALF_PI * float(special.erfcx(x * _SQRT_HALF))
 
 
-def _mills_drop(start: float, width: float) -> float:
-    """M(start) − M(start + width) to full relative precision."""
+def _log_mills_drop(start: float, width: float) -> float:
+    """log(M(start) − M(start + width)), the difference to full relative precision."""
     if width >= _INTEGRATE_BELOW:
-        return _mills(start) - _mills(start + width)
+        return math.log(_mills(start) - _mills(start + width))
     x = start + width * _UNIT_NODES
     slope = 1.0 - x * (_SQRT_HALF_PI * special.erfcx(x * _SQRT_HALF))
-    return width * float(_UNIT_WEIGHTS @ slope)
+    return math.log(width) + math.log(float(_UNIT_WEIGHTS @ slope))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -102,9 +102,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     4.3772
     """
     mu, delta = check_non_negative("mu", mu), check_open_unit("delta", delta)
-    if mu == 0.0 or gaussian_log_delta(0.0, mu) <= math.log(delta):
-        return 0.0
     goal = _log_down(delta)
+    if mu == 0.0 or gaussian_log_delta(0.0, mu) <= goal:
+        return 0.0
     high = 0.5 * mu * mu + mu * math.sqrt(2.0 * -math.log(delta))
     if not math.isfinite(high):
         raise InvalidInput("mu", "small enough for a finite epsilon", mu)

@@ -1,6 +1,7 @@
 """Log-space and cancellation-free helpers shared by the bounds."""
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import overload
 
 import numpy as np
@@ -11,10 +12,13 @@ from dpledger.accounting.validation import Floats, check_non_negative
 
 __all__ = [
     "SMALLEST_COST",
+    "exact_sum",
+    "exp_above",
     "exp_minus_line",
     "log_binomials",
     "log_sinhc",
     "ratio_above",
+    "root_of_squares",
     "settle",
 ]
 
@@ -22,6 +26,8 @@ SMALLEST_COST = 1e-290
 """Positive costs below this are given as this, so that no intermediate underflow can undercut them."""
 
 _SERIES_TERMS = 20
+_LEAST_NORMAL_LOG = -708.0
+_LOG_UNITS = -math.log(math.ulp(0.0))
 
 
 def exp_minus_line(x: Floats) -> Floats:
@@ -32,6 +38,19 @@ def exp_minus_line(x: Floats) -> Floats:
         tail = 1.0 + near / n * tail
     values: Floats = np.where(np.abs(x) <= 1.0, near * near / 2.0 * tail, np.expm1(x) - x)
     return values
+
+
+@overload
+def exp_above(exponent: float) -> float: ...
+@overload
+def exp_above(exponent: Floats) -> Floats: ...
+def exp_above(exponent: float | Floats) -> float | Floats:
+    """e^exponent, rounded up, at most 1 and never 0: below the normal floats it counts units."""
+    value = np.minimum(exponent, 0.0)
+    units = np.ceil(np.exp(np.minimum(value, _LEAST_NORMAL_LOG) + _LOG_UNITS) * (1.0 + 1e-13))
+    normal = np.minimum(np.exp(value) * (1.0 + 2.0**-51), 1.0)
+    found: Floats = np.where(value < _LEAST_NORMAL_LOG, np.maximum(units, 1.0) * math.ulp(0.0), normal)
+    return found if isinstance(exponent, np.ndarray) else float(found)
 
 
 def log_binomials(n: int) -> Floats:
@@ -59,6 +78,21 @@ def ratio_above(field: str, numerator: float, denominator: float) -> float:
     if numerator == 0.0:
         return 0.0
     return check_non_negative(field, math.nextafter(numerator / denominator, math.inf))
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """Sum of numbers ≥ 0 with a single rounding; infinite where it overflows, for the caller to refuse."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
+def root_of_squares(parts: Sequence[tuple[float, int]]) -> float:
+    """√Σ n·x² over (x, n) with x ≥ 0, to two units in the last place even where squares overflow."""
+    _, power = math.frexp(max(x for x, _ in parts))
+    scaled = [(math.ldexp(x, 1 - power), n) for x, n in parts]
+    return math.sqrt(math.fsum(n * (x * x) for x, n in scaled)) * math.ldexp(1.0, power - 1)
 
 
 @overload

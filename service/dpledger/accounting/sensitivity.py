@@ -44,7 +44,8 @@ def contraction_factor(step_size: float, smoothness: float, strong_convexity: fl
         raise InvalidInput("strong_convexity", f"at most the smoothness, {curvature!r}", convexity)
     factor = max(abs(1.0 - step * convexity), abs(1.0 - step * curvature))
     # The products carry half a unit each, measured against 1 where the difference cancels.
-    return widen(factor, Direction.UP, ulps=2) + 2.0**-51 * max(1.0, step * curvature)
+    raised = widen(factor, Direction.UP, ulps=2) + 2.0**-51 * max(1.0, step * curvature)
+    return check_non_negative("contraction factor", raised)
 
 
 def shrinking_schedule(initial: float, epochs: int) -> Floats:
@@ -87,7 +88,7 @@ def permuted_sgd_sensitivities(
         check_count("averaging_interval", averaging_interval)
     drift, summed = np.zeros(sizes.size), np.zeros(sizes.size)
     for epoch, step in enumerate(steps.tolist(), start=1):
-        factor = check_positive("contraction factor", contraction_factor(step, smoothness, strong_convexity))
+        factor = contraction_factor(step, smoothness, strong_convexity)
         drift, over_epoch = _epoch(drift, 2.0 * step * bound / sizes, factor)
         summed = add(summed, over_epoch, Direction.UP)
         if averaging_interval is not None and epoch % averaging_interval == 0:
@@ -134,7 +135,7 @@ def fixed_step_sensitivity(
         raise InvalidInput("factor", "below 1, a contraction", factor)
     size, count = check_count("batch_size", batch_size), check_count("batches", batches)
     step = check_positive("step_size", step_size)
-    room = -np.expm1(count * np.log(rate)) if rate > 0.0 else 1.0
+    room = -math.expm1(count * math.log(rate)) if rate > 0.0 else 1.0
     sensitivity = 2.0 * step * check_positive("gradient_bound", gradient_bound) / (size * room)
     return widen(float(_finite(np.array([sensitivity]))[0]), Direction.UP, ulps=16)
 
@@ -148,7 +149,8 @@ def mpadmm_sensitivity(clip: float, step_size: float, records: int, penalty: flo
     """
     bound, step = check_positive("clip", clip), check_positive("step_size", step_size)
     weight = check_non_negative("penalty", penalty)
-    change = 2.0 * bound * step / (check_count("records", records) * (1.0 + step * weight))
+    shrinkage = check_positive("1 + step_size · penalty", 1.0 + step * weight)
+    change = 2.0 * bound * step / (check_count("records", records) * shrinkage)
     return widen(float(_finite(np.array([change]))[0]), Direction.UP, ulps=8)
 
 

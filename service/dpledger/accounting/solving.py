@@ -45,6 +45,8 @@ def newton_root(function: Callable[[float], tuple[float, float]], start: float) 
     here = start
     for _ in range(_MOST_NEWTON_STEPS):
         value, slope = function(here)
+        if slope == 0.0:
+            return here
         there = min(max(here - value / slope, 0.25 * here), 4.0 * here)
         if abs(there - here) <= 1e-15 * here:
             return there

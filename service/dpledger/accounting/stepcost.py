@@ -5,7 +5,6 @@ Amplifying them one by one is unsound: two Gaussians with σ = 1 on one Poisson 
 """
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -24,10 +23,11 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import Unproven
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.pure import pure_cost
+from dpledger.accounting.numerics import root_of_squares
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Step
-from dpledger.accounting.validation import Floats, check_choice, check_orders
+from dpledger.accounting.validation import Floats, check_choice, check_non_negative, check_orders
 
 __all__ = ["AMPLIFICATION_METHODS", "cached_cost_of", "cost_of"]
 
@@ -113,12 +113,12 @@ def _full(step: Step, orders: Floats) -> Cost:
 
 def _gaussian_mu(step: Step) -> float:
     """μ of all Gaussian releases together, rounded up: the root of the sum of squares."""
-    squares = [
-        release.count * release.mechanism.gaussian_mu**2
+    parts = [
+        (release.mechanism.gaussian_mu, release.count)
         for release in step.releases
         if release.mechanism.gaussian_mu is not None
     ]
-    total = math.sqrt(math.fsum(squares))
+    total = check_non_negative("μ of all releases", root_of_squares(parts))
     return widen(total, Direction.UP, ulps=4) if total else 0.0
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from dpledger.accounting.conversion.renyi import renyi_delta
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.numerics import SMALLEST_COST
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_non_negative, check_open_unit, check_positive
 
@@ -30,6 +31,8 @@ __all__ = [
 
 _EPS = 2.0**-52
 _LARGEST_LOG = 700.0
+_LEAST_GAMMA = 1e-300
+"""Beyond it the mean number of runs is no float."""
 
 
 class Trials(abc.ABC):
@@ -58,7 +61,7 @@ class TruncatedNegativeBinomial(Trials):
     eta
         Shape η > −1: 1 is geometric, 0 logarithmic; smaller is cheaper and more spread out.
     gamma
-        γ in (0, 1): smaller means more runs.
+        γ in (0, 1), at least 1e-300: smaller means more runs.
     """
 
     eta: float
@@ -70,6 +73,8 @@ class TruncatedNegativeBinomial(Trials):
             raise InvalidInput("eta", "a finite number above -1", self.eta)
         object.__setattr__(self, "eta", float(self.eta))
         object.__setattr__(self, "gamma", check_open_unit("gamma", self.gamma))
+        if self.gamma < _LEAST_GAMMA:
+            raise InvalidInput("gamma", f"at least {_LEAST_GAMMA}", self.gamma)
 
     @property
     def mean(self) -> float:
@@ -89,8 +94,13 @@ class TruncatedNegativeBinomial(Trials):
         log_inverse = -math.log(self.gamma)
         hats = (1.0 - 1.0 / base.orders) * base.epsilons + log_inverse / base.orders
         constant = (1.0 + self.eta) * min(float(hats.min()), log_inverse)
-        curve = base.epsilons + constant + _log_up(self.mean) / (base.orders - 1.0)
+        curve = base.epsilons + constant + self._log_mean_up() / (base.orders - 1.0)
         return _never_falling(widen(curve, Direction.UP, ulps=32))
+
+    def _log_mean_up(self) -> float:
+        """log E[K], rounded up: γ^η carries as many roundings as its logarithm is large."""
+        value = math.log(self.mean)
+        return value + 16.0 * _EPS * (1.0 + abs(value) + max(self.eta * math.log(self.gamma), 0.0))
 
     def selection_pure(self, pure_epsilon: float) -> float:
         """(2 + η)·ε: Theorem 2 as λ and λ̂ grow without bound."""
@@ -130,10 +140,10 @@ class PoissonTrials(Trials):
         deltas = np.array([_hat_delta(base, float(order)) for order in excess])
         with np.errstate(over="ignore"):
             log_scale = math.log(self.rate) + excess * self.rate * deltas
-            grown = excess * base.epsilons
-            exponent = log_scale + _log_expm1(grown)
-        error = 32.0 * _EPS * (1.0 + np.abs(log_scale) + grown)
-        curve = widen(np.logaddexp(0.0, exponent + error) / excess, Direction.UP, ulps=8)
+            grown = excess * np.maximum(base.epsilons, SMALLEST_COST)
+            log_gain = _log_expm1(grown)
+        error = 32.0 * _EPS * (1.0 + np.abs(log_scale) + grown + np.abs(log_gain))
+        curve = widen(np.logaddexp(0.0, log_scale + log_gain + error) / excess, Direction.UP, ulps=8)
         return _never_falling(np.where(base.epsilons == 0.0, 0.0, curve))
 
     def selection_pure(self, pure_epsilon: float) -> None:
@@ -147,15 +157,9 @@ def _hat_delta(base: Cost, excess: float) -> float:
 
 
 def _log_expm1(values: Floats) -> Floats:
-    """log(e^x − 1) for x ≥ 0; −∞ at 0."""
-    with np.errstate(divide="ignore"):
-        small = np.log(np.expm1(np.minimum(values, _LARGEST_LOG)))
+    """log(e^x − 1) for x > 0."""
+    small = np.log(np.expm1(np.minimum(values, _LARGEST_LOG)))
     return np.where(values < _LARGEST_LOG, small, values)
-
-
-def _log_up(mean: float) -> float:
-    value = math.log(mean)
-    return value + 16.0 * _EPS * (1.0 + abs(value))
 
 
 def _never_falling(curve: Floats) -> Floats:

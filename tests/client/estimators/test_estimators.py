@@ -151,6 +151,39 @@ def test_what_is_no_number_or_no_class_counts_as_nothing(ledger: Ledger) -> None
     np.testing.assert_allclose(model.result_.w, without.result_.w, atol=1e-12)
 
 
+class Missing:
+    """A value that is not known, as frames have it: neither equal to another nor not."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("value", ["secret", Missing(), None, 10**400, [1.0]], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "kind", [PrivateLogisticRegression, PrivateLinearSVC, PrivateLinearRegression, PrivateMLPClassifier]
+)
+def test_what_cannot_be_read_counts_as_nothing_instead_of_raising(
+    ledger: Ledger, kind: Any, value: Any
+) -> None:
+    """An error would tell of a record, and its message even what is in it."""
+    X, y = blobs()
+    rows, labels = X.astype(object), y.astype(object)
+    rows[7, 1] = value
+    labels[11] = value
+    kept = ~np.isin(np.arange(RECORDS), (7, 11))
+    with no_noise_for_testing():
+        found = kind(account_of(ledger), method=QUICK).fit(rows, labels)
+        expected = kind(account_of(ledger), method=QUICK).fit(X[kept], y[kept])
+    if kind is not PrivateMLPClassifier:  # of which a label that is no class is an example all the same
+        np.testing.assert_allclose(found.result_.w, expected.result_.w, rtol=1e-12)
+    assert found.result_.iterations == 3
+
+
 def test_sparse_rows_are_the_same_rows(ledger: Ledger) -> None:
     X, y = blobs()
     with no_noise_for_testing():

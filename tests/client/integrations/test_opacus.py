@@ -7,6 +7,7 @@ real one.
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,25 @@ def test_each_step_is_an_entry_before_the_parameters_move(ledger: Ledger) -> Non
     assert charged_entries(account.dataset)[0]["step"]["sample"] == {"scheme": "poisson", "rate": RATE}
     assert len(accountant) == 3
     assert accountant.history == [(NOISE, RATE, 3)]
+
+
+def test_an_account_with_a_journal_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """A restarted job would be told the old yes again, and Opacus would draw other noise to it."""
+    account = account_of(ledger)
+    with pytest.raises(ValueError, match="journal"):
+        LedgerAccountant(account.dataset.run("job", journal=tmp_path / "job.journal"))
+
+
+def test_an_optimizer_that_releases_more_than_gradients_is_refused(ledger: Ledger) -> None:
+    """Opacus' adaptive clipping also releases how many gradients were not clipped, by noise of its own."""
+    account, optimizer = account_of(ledger), StandInOptimizer()
+    optimizer.target_unclipped_quantile = 0.5  # type: ignore[attr-defined]
+    optimizer.attach_step_hook(LedgerAccountant(account).get_optimizer_hook_fn(RATE))
+
+    with pytest.raises(ValueError, match="adaptive clipping"):
+        optimizer.step()
+    assert optimizer.moved == 0
+    assert charged_entries(account.dataset) == []
 
 
 def test_refused_it_moves_nothing(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from dpledger_client import (
     Ledger,
     NoAnswer,
     NoisyMax,
+    NothingLeft,
     Pure,
     Release,
     Retries,
@@ -175,6 +176,117 @@ def test_a_reservation_that_was_settled_when_the_job_failed_gives_no_more_than_i
     assert len(set(released)) == 5
     used = [body["used"] for kind, body in service.entries if kind.endswith("settlement")]
     assert used == [2, 3]
+
+
+def test_a_job_that_stops_earlier_than_before_settles_all_that_was_released(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeService()
+    with monkeypatch.context() as patched:
+        patched.setattr("dpledger_client.ledger.Reservation.__exit__", lambda *_: None)
+        with pytest.raises(Stop):
+            _run(service, path, _reserving(stop_after=3))  # killed after three releases
+    with pytest.raises(Stop):
+        _run(service, path, _reserving(stop_after=1))  # interrupted while it repeats them
+
+    used = [body["used"] for kind, body in service.entries if kind.endswith("settlement")]
+    assert used == [3]
+
+
+class Full:
+    """A disk that takes ``room`` bytes more, the way a write without a buffer tells of it."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self._file = file
+        self.room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, line: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        taken = int(self._file.write(line[: self.room]))
+        self.room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_what_the_disk_has_no_room_for_is_not_released(path: Path, room: int) -> None:
+    service = FakeService()
+
+    def job(account: Any) -> Any:
+        yes = account.authorize(STEP)
+        journal = account.journal
+        journal._file = Full(journal._file, room)
+        with pytest.raises(OSError, match="No space"):
+            yes.release(0.0)
+        journal._file.room = 10_000
+        return account.release(STEP, 0.0)
+
+    later = _run(service, path, job)
+
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+    again = _run(service, path, lambda account: [account.release(STEP, 0.0) for _ in range(2)])
+    assert again[1] == later
+    assert len(service.entries) == 2
+
+
+def test_a_line_that_is_written_in_parts_is_whole(path: Path) -> None:
+    service = FakeService()
+
+    def job(account: Any) -> Any:
+        yes = account.authorize(STEP)
+        journal = account.journal
+        file, journal._file = journal._file, Full(journal._file, 10)
+        journal._file.write = lambda line: file.write(line[:10])
+        return yes.release(np.zeros(50))
+
+    first = _run(service, path, job)
+    again = _run(service, path, lambda account: account.release(STEP, np.zeros(50)))
+    assert np.array_equal(first, again)
+
+
+def test_a_key_of_the_callers_own_gives_one_permit_whatever_journals_there_are(path: Path) -> None:
+    service = FakeService()
+
+    def job(account: Any) -> list[Any]:
+        return [account.release(STEP, 0.0, key="mine-2") for _ in range(2)]
+
+    first, again = _run(service, path, job)
+    assert first == again
+
+    ledger = Ledger("http://ledger", TOKEN, transport=service.transport)
+    for journal in (None, path.with_suffix(".other")):
+        with pytest.raises(NothingLeft, match="mine-2"):
+            ledger.dataset("d").run("job", journal=journal).release(STEP, 0.0, key="mine-2")
+    assert len(service.entries) == 1
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_what_is_asked_again_under_its_key_is_one_intent(path: Path, lost: int) -> None:
+    """As the error of a lost answer advises. A restarted job, whose answers come, has the same outputs."""
+    service = FakeService()
+
+    def job(account: Any) -> list[Any]:
+        released = []
+        for _ in range(3):
+            try:
+                released.append(account.release(STEP, 0.0))
+            except NoAnswer as error:
+                released.append(account.release(STEP, 0.0, key=error.key))
+        return released
+
+    def failing(account: Any) -> list[Any]:
+        answered = service.answer
+        service.failures = [answered] * lost + [recorded_but_dropped(service)]
+        return job(account)
+
+    first = _run(service, path, failing)
+    assert len(set(first)) == len(service.entries) == 3
+    assert _run(service, path, job) == first
+    assert _run(service, path, failing) == first
+    assert len(service.entries) == 3
 
 
 def test_a_job_that_does_something_else_is_refused(path: Path) -> None:

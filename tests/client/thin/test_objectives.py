@@ -104,6 +104,37 @@ def test_a_row_that_is_not_finite_or_overflows_is_bounded(objective: Objective, 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("bad", ["secret", None, 10**400, [1.0]])
+def test_a_row_that_cannot_be_read_is_bounded_instead_of_an_error(objective: Objective, bad: Any) -> None:
+    w, rows, labels = _data(objective, 30)
+    clip = 0.7
+    spoiled = rows.astype(object)
+    spoiled[3, 1] = bad
+    without = objective.clipped_gradient_sum(w, np.delete(rows, 3, 0), np.delete(labels, 3), clip)
+
+    assert objective.clipped_gradient_sum(w, spoiled, labels, clip) == pytest.approx(without, abs=1e-12)
+    assert 0.0 <= objective.clipped_loss_sum(w, spoiled, labels, clip) <= 30 * clip
+    judged = labels.astype(object)
+    judged[3] = bad
+    assert np.linalg.norm(objective.clipped_gradient_sum(w, rows, judged, clip) - without) <= clip
+    assert 0.0 <= objective.clipped_loss_sum(w, rows, judged, clip) <= 30 * clip
+
+
+@pytest.mark.parametrize("objective", MULTICLASS)
+@pytest.mark.parametrize("other", [-1.0, 3.0, 0.5, math.nan])
+def test_a_label_that_is_no_class_counts_for_nothing(objective: Objective, other: float) -> None:
+    w, rows, labels = _data(objective, 30)
+    spoiled = labels.astype(np.float64)
+    spoiled[3] = other
+    rest = np.delete(rows, 3, 0), np.delete(labels, 3)
+
+    assert objective.losses(w, rows, spoiled)[3] == 0.0
+    assert objective.gradient_norms(w, rows, spoiled)[3] <= 1e-100
+    clipped = objective.clipped_gradient_sum(w, rows, spoiled, 0.7)
+    assert clipped == pytest.approx(objective.clipped_gradient_sum(w, *rest, 0.7), abs=1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_label_that_is_none_is_bounded(objective: Objective) -> None:
     w, rows, labels = _data(objective, 30)
     before = objective.clipped_gradient_sum(w, rows, labels, 0.7)

@@ -1,6 +1,9 @@
 """Noise is drawn after a yes and only as often as it allows; a reservation is settled whatever happens."""
 
+import contextlib
 import copy
+import functools
+import os
 import pickle
 import time
 import warnings
@@ -140,6 +143,53 @@ def test_permits_cannot_be_copied(copier: Callable[[Any], Any]) -> None:
         for permit in (account.authorize(STEP), hold, hold.take()):
             with pytest.raises(TypeError, match="cannot be copied"):
                 copier(permit)
+
+
+def _forked(work: Callable[[], Any]) -> str:
+    """What became of some work in a process forked here, which ends without any of its cleaning up."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = repr(work())
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as told:
+        return told.read()
+
+
+def test_a_forked_process_has_no_part_in_its_parents_permits() -> None:
+    service = FakeService()
+    account = _account(service)
+    yes = account.authorize(STEP)
+    with account.reserve(STEP, times=3) as hold:
+        taken = hold.take()
+        for use in (yes.release, hold.release, taken.release):
+            assert _forked(functools.partial(use, 0.0)) == "NothingLeft"
+            use(0.0)
+
+    assert service.entries[-1][1] == {"used": 2}
+
+
+def test_a_forked_process_does_not_settle_what_its_parent_reserved() -> None:
+    service = FakeService()
+
+    def settled(manager: Any) -> list[Any]:
+        with contextlib.suppress(ZeroDivisionError):
+            manager.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        return [body for path, body in service.entries if path.endswith("settlement")]
+
+    manager = _account(service).reserve(STEP, times=3)
+    with manager as hold:
+        hold.take()
+        assert _forked(lambda: settled(manager)) == "[]"
+        hold.take()
+
+    assert service.entries[-1][1] == {"used": 2}
 
 
 def test_a_reservation_asks_once_and_settles_what_was_used() -> None:

@@ -31,8 +31,10 @@ def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orde
     if len(curves) != shares.size:
         raise InvalidInput("curves", f"{shares.size} of them, one a probability", len(curves))
     parts = np.array([_checked(curve, orders) for curve in curves])
-    moments = log_mixture_moments(((orders - 1.0) * parts).T, shares)
-    bounded: Floats = np.minimum(settle(moments / (orders - 1.0), ulps=4), parts.max(axis=0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = log_mixture_moments(((orders - 1.0) * parts).T, shares)
+        mixed = settle(moments / (orders - 1.0), ulps=4)
+    bounded: Floats = np.fmin(mixed, parts.max(axis=0))  # fmin passes over what overflowed to nan
     return bounded
 
 

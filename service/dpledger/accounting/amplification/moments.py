@@ -12,6 +12,8 @@ __all__ = ["moments_accountant_curve"]
 
 _MOST_RATE = 0.2
 _LEAST_NOISE, _MOST_NOISE = 4.0, 1e100
+_LEAST_PRODUCT = 1e-300
+"""A larger q(α−1) makes L smaller, and both conditions stricter."""
 
 
 def moments_accountant_curve(rate: float, mu: float, orders: Floats) -> Floats:
@@ -41,7 +43,7 @@ def moments_accountant_curve(rate: float, mu: float, orders: Floats) -> Floats:
 
 def _covered(rate: float, noise: float, orders: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Both conditions on α, each with a margin for rounding."""
-    logs = np.log1p(1.0 / (rate * (orders - 1.0)))
+    logs = np.log1p(1.0 / np.maximum(rate * (orders - 1.0), _LEAST_PRODUCT))
     half = noise * noise / 2.0
     first = orders * (1.0 + 1e-12) <= half * logs - 2.0 * math.log(noise)
     spent = orders * (logs + np.log(rate * orders) + 1.0 / (4.0 * half))

@@ -29,7 +29,7 @@ MAX_WHOLE = 2**14
 _ALL_KNOTS_UNTIL = 64
 _KNOT_RATIO = 1.04
 _MAX_TERMS = 2**18
-_NEGLIGIBLE, _HUGE, _NOT_AMPLIFIED = -1e300, 1e290, 1e306
+_NEGLIGIBLE, _HUGE, _TOO_LARGE, _NOT_AMPLIFIED = -1e300, 1e290, 1e300, 1e306
 _UNIT = 2.0**-53
 
 
@@ -75,7 +75,9 @@ def base_moments(curve: Curve, wholes: Floats, orders: Floats) -> tuple[Floats, 
     asked = np.union1d(knots, orders)
     found = curve(asked)
     at_knots = found[asked.searchsorted(knots)]
-    chords = np.interp(integers_up_to(last), knots, (knots - 1.0) * at_knots)
+    with np.errstate(over="ignore"):
+        moments = np.minimum((knots - 1.0) * at_knots, _TOO_LARGE)
+    chords = np.interp(integers_up_to(last), knots, moments)
     return widen(chords, Direction.UP, ulps=8), found[asked.searchsorted(orders)]
 
 

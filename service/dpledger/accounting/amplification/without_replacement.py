@@ -21,6 +21,7 @@ _PANEL, _MAX_PANELS = 0.04, 4096
 _NEGLIGIBLE = 1e-9
 _QUADRATURE_SLACK = 1e-10
 _LINEAR, _FLOOR = 600.0, 1e-50
+_NO_MASS = 1e-300
 _MAX_CELLS = 2**19
 
 
@@ -48,8 +49,7 @@ def wang_balle_kasiviswanathan_curve(
 
 def _log_moments(rate: float, top: float, wholes: Floats, base: Floats) -> Floats:
     powers = integers_up_to(base.size + 1)
-    log_gap = _log_expm1(top)
-    factors = np.minimum(math.log(2.0), powers * log_gap if math.isfinite(log_gap) else log_gap)
+    factors = np.minimum(math.log(2.0), powers * min(_log_expm1(top), 1.0))
     exponents = base + factors + powers * math.log(rate)
     exponents[0] = min(float(exponents[0]), math.log(4.0) + _log_expm1(float(base[0])) + 2.0 * math.log(rate))
     sums = log_binomial_sums(wholes, exponents)
@@ -93,13 +93,15 @@ def dominating_pair_curve(rate: float, mu: float, orders: Floats) -> Floats:
     rate, mu, orders = check_rate("rate", rate), check_non_negative("mu", mu), check_orders(orders)
     if rate == 0.0 or mu == 0.0:
         return np.zeros(orders.size)
+    check_non_negative("order · mu²", float(orders[-1]) ** 2 * mu * mu)
     unamplified = widen(orders * (mu * mu / 2.0), Direction.UP, ulps=4)
     if rate == 1.0:
         return unamplified
     rate, mu = max(rate, _FLOOR), max(mu, _FLOOR)
     moments = poisson_gaussian_log_moment(rate, mu, orders)
     gaps = (orders - 1.0) * (rate * math.erf(mu / math.sqrt(8.0)))
-    close = gaps > _NEGLIGIBLE * moments * np.exp(np.minimum(moments, 600.0))
+    least = np.minimum(moments, 600.0)
+    close = gaps > _NEGLIGIBLE * least * np.exp(least)
     if close.any():
         gaps[close] = np.minimum(gaps[close], _mirror_gap(rate, mu, orders[close]))
     moments += np.log1p(gaps * np.exp(-moments))
@@ -150,7 +152,7 @@ def _below(rate: float, mu: float, orders: Floats, reach: float, panels: int) ->
     mass = np.where(
         left > 0.0, special.ndtr(-left) - special.ndtr(-right), special.ndtr(right) - special.ndtr(left)
     )
-    means = np.clip(-np.diff(_density(edges)) / mass, left, right)
+    means = np.clip(-np.diff(_density(edges)) / np.maximum(mass, _NO_MASS), left, right)
     width = (reach + mu / 2.0) / panels
     z = (means - mu / 2.0 + mu * width * width / 8.0 + 1e-11 * (1.0 + np.abs(means))) * mu
     logs = np.log1p(rate * np.expm1(np.minimum(z, 0.0)))

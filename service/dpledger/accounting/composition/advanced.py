@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.numerics import exact_sum
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import check_count, check_delta, check_non_negative, check_open_unit
 
@@ -31,8 +32,8 @@ def basic_composition(parts: Sequence[tuple[float, float, int]]) -> tuple[float,
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006; Dwork and Roth 2014, Theorem 3.16.
     """
     checked = [_checked(part) for part in parts]
-    epsilon = math.fsum(epsilon * times for epsilon, _, times in checked)
-    delta = math.fsum(delta * times for _, delta, times in checked)
+    epsilon = exact_sum(epsilon * times for epsilon, _, times in checked)
+    delta = exact_sum(delta * times for _, delta, times in checked)
     return (
         check_non_negative("the sum of epsilon", _up(epsilon)),
         check_delta("the sum of delta", _up(delta)),

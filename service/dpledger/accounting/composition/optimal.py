@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.numerics import log_binomials
+from dpledger.accounting.numerics import exact_sum, exp_above, log_binomials, root_of_squares
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import bracketed_root, prove_nearby
 from dpledger.accounting.validation import (
@@ -58,7 +58,7 @@ def _with_failures(likely: float, step_delta: float, times: int) -> float:
 def _randomized_response_delta(step_epsilon: float, times: int, epsilon: float) -> float:
     """δ̃ at ε: the hockey-stick of k randomized responses, summed over the number of flips."""
     most = times * step_epsilon
-    if epsilon >= widen(most, Direction.UP, ulps=1):
+    if step_epsilon == 0.0 or epsilon >= widen(most, Direction.UP, ulps=1):
         return 0.0
     if most > _LARGEST:
         return 1.0
@@ -66,7 +66,8 @@ def _randomized_response_delta(step_epsilon: float, times: int, epsilon: float) 
     flips = np.flatnonzero(gaps > 0.0)
     logs = _log_flips(step_epsilon, times)[flips] + np.log(-np.expm1(-gaps[flips]))
     sizes = 3.0 * float(special.gammaln(times + 1.0)) + 4.0 * (most + times + 1.0)
-    return min(1.0, float(np.exp(special.logsumexp(logs) + 8.0 * _EPS * sizes)))
+    total = float(special.logsumexp(logs))
+    return exp_above(total + 8.0 * _EPS * (sizes + abs(total)))
 
 
 def _log_flips(step_epsilon: float, times: int) -> Floats:
@@ -112,9 +113,11 @@ def kov_closed_epsilon(parts: Sequence[tuple[float, int]], slack: float) -> floa
     """
     slack = check_open_unit("slack", slack)
     checked = [(check_positive("epsilon", e), check_count("times", n)) for e, n in parts if e != 0.0]
-    total = math.fsum(epsilon * times for epsilon, times in checked)
-    drift = math.fsum(epsilon * math.tanh(epsilon / 2.0) * times for epsilon, times in checked)
-    squares = math.fsum(epsilon * epsilon * times for epsilon, times in checked)
-    spread = min(math.log(math.e + math.sqrt(squares) / slack), -math.log(slack))
-    least = min(total, drift + math.sqrt(2.0 * squares * spread))
-    return check_non_negative("the composed epsilon", widen(least, Direction.UP, ulps=16) if least else 0.0)
+    if not checked:
+        return 0.0
+    total = exact_sum(epsilon * times for epsilon, times in checked)
+    drift = exact_sum(epsilon * math.tanh(epsilon / 2.0) * times for epsilon, times in checked)
+    root = root_of_squares(checked)
+    spread = min(math.log(math.e + root / slack), -math.log(slack))
+    least = min(total, drift + root * math.sqrt(2.0 * spread))
+    return check_non_negative("the composed epsilon", widen(least, Direction.UP, ulps=16))

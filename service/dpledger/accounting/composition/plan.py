@@ -9,12 +9,13 @@ from dpledger.accounting.conversion.renyi import renyi_epsilon
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.gaussian_profile import gaussian_epsilon
+from dpledger.accounting.numerics import root_of_squares
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.accounting.validation import Floats, check_count, check_delta
+from dpledger.accounting.validation import Floats, check_count, check_delta, check_non_negative
 
 __all__ = ["MOST_PARTS", "Composition", "Plan", "approximate_parts", "combined_gaussian_mu", "sum_of"]
 
@@ -124,10 +125,11 @@ def _as_approximate(cost: Cost, share: float) -> tuple[float, float]:
 
 def combined_gaussian_mu(step: Step) -> float | None:
     """μ of a step whose releases are all exactly Gaussian, on its sample looked at in full."""
-    squares = []
+    parts = []
     for release in step.releases:
         mu = release.mechanism.gaussian_mu
         if mu is None:
             return None
-        squares.append(release.count * mu * mu)
-    return widen(math.sqrt(math.fsum(squares)), Direction.UP, ulps=4)
+        parts.append((mu, release.count))
+    total = check_non_negative("μ of all releases", root_of_squares(parts))
+    return widen(total, Direction.UP, ulps=4) if total else 0.0

@@ -30,7 +30,11 @@ def pld_epsilon(plan: Plan, *, interval: float = 1e-4) -> float:
     if plan.delta < LEAST_DELTA:
         raise InvalidInput("delta", f"at least {LEAST_DELTA} for pld", plan.delta)
     library = _library()
-    losses = [_loss(library, step, interval).self_compose(times) for step, times in plan.parts]
+    # The library knows no step without a loss.
+    costly = [part for part, (cost, _) in zip(plan.parts, plan.costs, strict=True) if cost.epsilons.any()]
+    if not costly:
+        return 0.0
+    losses = [_loss(library, step, interval).self_compose(times) for step, times in costly]
     composed = losses[0]
     for loss in losses[1:]:
         composed = composed.compose(loss)

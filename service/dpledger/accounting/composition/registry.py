@@ -25,7 +25,7 @@ from dpledger.accounting.composition.pld import pld_epsilon
 from dpledger.accounting.composition.sampling import sampling_composition_epsilon
 from dpledger.accounting.conversion.renyi import delta_beside, epsilon_at
 from dpledger.accounting.conversion.zcdp import zcdp_epsilon
-from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven
+from dpledger.accounting.errors import AccountingError, AdjacencyMismatch, Unproven
 from dpledger.accounting.gaussian_profile import gaussian_epsilon
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency, Scheme
@@ -86,12 +86,12 @@ def _composed(method: Method, plan: Plan) -> Composition:
 
 def _applicable(plan: Plan) -> list[Composition]:
     found: list[Composition] = []
-    last: Unproven | InvalidInput | None = None
+    last: AccountingError | None = None
     for method in METHODS:
         if method.tight_candidate:
             try:
                 found.append(_composed(method, plan))
-            except (Unproven, InvalidInput) as refusal:
+            except AccountingError as refusal:
                 last = refusal
     if last is not None and not found:
         raise last

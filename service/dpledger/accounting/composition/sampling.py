@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from dpledger.accounting.gaussian_profile import gaussian_epsilon, gaussian_log_delta
-from dpledger.accounting.numerics import log_binomials
+from dpledger.accounting.numerics import exp_above, log_binomials
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import bracketed_root, prove_nearby
 from dpledger.accounting.validation import (
@@ -58,7 +58,7 @@ def sampling_composition_delta(
     epsilon = check_non_negative("epsilon", epsilon)
     log_masses, hits = _log_masses(check_rate("rate", rate), check_count("rounds", rounds, most=MOST_ROUNDS))
     mu = _mu(noise_std, replace_one_sensitivity)
-    return min(1.0, math.exp(_log_mixture(epsilon, mu, log_masses, hits, rounds)) * (1.0 + 4.0 * _EPS))
+    return exp_above(_log_mixture(epsilon, mu, log_masses, hits, rounds))
 
 
 def sampling_composition_epsilon(

@@ -28,7 +28,8 @@ def gdp_rho(mu: float) -> float:
 
 def gdp_renyi(mu: float, orders: Floats) -> Floats:
     """ε(α) = αμ²/2 of any μ-GDP mechanism, rounded up; source as in :func:`gdp_rho`."""
-    curve: Floats = widen(orders * gdp_rho(mu), Direction.UP, ulps=1) if mu else np.zeros_like(orders)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who keeps it
+        curve: Floats = widen(orders * gdp_rho(mu), Direction.UP, ulps=1) if mu else np.zeros_like(orders)
     return curve
 
 

@@ -131,7 +131,8 @@ def _pure_to_rdp_closed(source: Pure, target: Target) -> Answer:
 
 
 def _line(rho: float, orders: Floats) -> Floats:
-    return widen(orders * rho, Direction.UP, ulps=1) if rho else np.zeros_like(orders)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return widen(orders * rho, Direction.UP, ulps=1) if rho else np.zeros_like(orders)
 
 
 def _rdp_to_rdp(source: Rdp, target: Target) -> Answer:

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 _ULPS = 16
+_SMALLEST_LOG, _LARGEST_LOG = -744.0, 709.0
+"""Their exponentials are floats above zero."""
 
 
 def pure_delta_at(pure_epsilon: float, epsilon: float) -> float:
@@ -150,6 +152,7 @@ def pure_within_gdp(mu: float) -> float:
         found = 2.0 * math.atanh(math.erf(mu / math.sqrt(8.0)))
     else:
         found = float(special.log_ndtr(mu / 2.0) - special.log_ndtr(-mu / 2.0))
+    found = check_non_negative("epsilon within mu", found)
     return prove_nearby(found, lambda epsilon: pure_mu(epsilon) <= mu, Direction.DOWN)
 
 
@@ -163,12 +166,12 @@ def pure_within_curve(orders: Floats, epsilons: Floats) -> float:
         return 0.0
 
     def spare(log_epsilon: float) -> float:
-        return float(np.log(epsilons / pure_curve(math.exp(log_epsilon), orders)).min())
+        return float((np.log(epsilons) - np.log(pure_curve(math.exp(log_epsilon), orders))).min())
 
-    low = math.log(least) - 1.0
+    low = min(max(math.log(least) - 1.0, _SMALLEST_LOG), _LARGEST_LOG - 1.0)
     high = low + 1.0
-    while spare(high) > 0.0:
-        low, high = high, high + 1.0
+    while spare(high) > 0.0 and high < _LARGEST_LOG:
+        low, high = high, min(high + 1.0, _LARGEST_LOG)
     found = math.exp(bracketed_root(spare, low, high))
     return prove_nearby(
         found, lambda epsilon: bool((pure_curve(epsilon, orders) <= epsilons).all()), Direction.DOWN

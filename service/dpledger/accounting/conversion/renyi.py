@@ -11,6 +11,7 @@ import numpy as np
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.numerics import exp_above
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_non_negative, check_open_unit
 
@@ -90,7 +91,7 @@ def renyi_delta(orders: Floats, epsilons: Floats, epsilon: float) -> Floats:
     with np.errstate(over="ignore"):
         magnitude = excess * (epsilons + epsilon) + share + log_order + 1.0
         exponent = excess * (epsilons - epsilon) - share - log_order + _TERM_ULPS * _EPS * magnitude
-    return _exp_up(exponent)
+    return exp_above(exponent)
 
 
 def mironov_epsilon(orders: Floats, epsilons: Floats, delta: float) -> Floats:
@@ -110,13 +111,7 @@ def mironov_delta(orders: Floats, epsilons: Floats, epsilon: float) -> Floats:
     with np.errstate(over="ignore"):
         magnitude = excess * (epsilons + epsilon) + 1.0
         exponent = excess * (epsilons - epsilon) + _TERM_ULPS * _EPS * magnitude
-    return _exp_up(exponent)
-
-
-def _exp_up(exponent: Floats) -> Floats:
-    """e^exponent, rounded up to at least the smallest positive float, at most 1."""
-    clipped = np.minimum(exponent, 0.0)
-    return np.minimum(np.maximum(np.exp(clipped) * (1.0 + 8.0 * _EPS), math.ulp(0.0)), 1.0)
+    return exp_above(exponent)
 
 
 def renyi_budget(orders: Floats, epsilon: float, log_delta: Floats | float) -> Floats:
@@ -152,6 +147,8 @@ def curve_at_orders(orders: Floats, epsilons: Floats, wanted: Floats) -> Floats:
         raise InvalidInput("orders", f"at most the curve's last order {orders[-1]!r}", float(wanted[-1]))
     monotone = np.minimum.accumulate(epsilons[::-1])[::-1]  # ε(α) never falls, so later bounds count
     excess = np.concatenate(([0.0], orders - 1.0))
-    moments = np.concatenate(([0.0], (orders - 1.0) * monotone))
-    chord = widen(np.interp(wanted - 1.0, excess, moments) / (wanted - 1.0), Direction.UP, ulps=16)
-    return np.minimum(chord, monotone[np.searchsorted(orders, wanted)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        moments = np.concatenate(([0.0], (orders - 1.0) * monotone))
+        chord = widen(np.interp(wanted - 1.0, excess, moments) / (wanted - 1.0), Direction.UP, ulps=16)
+    # fmin passes over a chord that overflowed: the next known value is a bound by itself.
+    return np.fmin(chord, monotone[np.searchsorted(orders, wanted)])

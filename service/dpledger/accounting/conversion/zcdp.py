@@ -8,6 +8,7 @@ import math
 
 from dpledger.accounting.conversion.renyi import LARGEST_EPSILON
 from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.numerics import exp_above
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import bracketed_root, prove_nearby
 from dpledger.accounting.validation import check_non_negative, check_open_unit
@@ -57,7 +58,7 @@ def bun_steinke_delta(rho: float, epsilon: float) -> float:
         return 1.0
     gap = (epsilon - rho) * (1.0 - 4.0 * _EPS * (epsilon + rho) / (epsilon - rho))
     root = max(gap, 0.0) / (2.0 * math.sqrt(rho))
-    return _exp_up(-root * root * (1.0 - 8.0 * _EPS))
+    return exp_above(-root * root * (1.0 - 8.0 * _EPS))
 
 
 def bun_steinke_rho(epsilon: float, delta: float) -> float:
@@ -150,7 +151,7 @@ def _delta_at_excess(rho: float, epsilon: float, excess: float) -> float:
     log_order, share = math.log1p(excess), excess * math.log1p(1.0 / excess)
     grown = excess * ((1.0 + excess) * rho)
     value = grown - excess * epsilon - log_order - share
-    return _exp_up(value + _TERM_ULPS * _EPS * (grown + excess * epsilon + log_order + share + 1.0))
+    return exp_above(value + _TERM_ULPS * _EPS * (grown + excess * epsilon + log_order + share + 1.0))
 
 
 def zcdp_rho_within(epsilon: float, delta: float) -> float:
@@ -193,10 +194,6 @@ def _spare(epsilon: float, log_inverse: float, excess: float) -> float:
     """ε less the conversion of the ρ for which a is best; rises with a."""
     rest = log_inverse - math.log1p(excess)
     return epsilon - rest / excess * ((1.0 + excess) / excess + 1.0) + math.log1p(1.0 / excess)
-
-
-def _exp_up(exponent: float) -> float:
-    return min(1.0, max(math.ulp(0.0), math.exp(min(exponent, 0.0)) * (1.0 + 4.0 * _EPS)))
 
 
 def _finite(field: str, value: float) -> float:

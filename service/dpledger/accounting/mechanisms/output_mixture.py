@@ -42,8 +42,6 @@ class OutputMixture(Mechanism):
         object.__setattr__(self, "noise_std", check_positive("noise_std", self.noise_std))
         object.__setattr__(self, "sensitivities", _plain("sensitivities", self.sensitivities))
         object.__setattr__(self, "probabilities", _plain("probabilities", self.probabilities))
-        for value in self.sensitivities:
-            check_non_negative("sensitivities", value)
         if len(self.sensitivities) != len(self.probabilities):
             found = len(self.probabilities)
             raise InvalidInput("probabilities", f"{len(self.sensitivities)}, one a sensitivity", found)
@@ -57,7 +55,8 @@ class OutputMixture(Mechanism):
         if worst == 0.0:
             return Cost.zero(orders)
         largest = gaussian_cost(worst, orders)
-        curve = np.minimum(self._curve(orders), largest.epsilons)
+        with np.errstate(over="ignore", invalid="ignore"):
+            curve = np.fmin(self._curve(orders), largest.epsilons)  # passes over what overflowed to nan
         return Cost(orders, curve, rho=largest.rho)
 
     def _curve(self, orders: Floats) -> Floats:
@@ -74,4 +73,4 @@ def _mixed(orders: Floats, halves: Floats, shares: Floats) -> Floats:
 
 
 def _plain(field: str, values: Any) -> tuple[float, ...]:
-    return tuple(check_vector(field, values).tolist())
+    return tuple(check_non_negative(field, value) for value in check_vector(field, values).tolist())
