@@ -21,6 +21,7 @@ from dpledger.accounting.conversion import (
     invert,
 )
 from dpledger.accounting.errors import AccountingError
+from dpledger.accounting.gaussian_profile import gaussian_delta, gaussian_mu_within
 from dpledger.accounting.mechanisms import (
     GDP,
     RDP,
@@ -109,6 +110,17 @@ def test_a_conversion_is_answered_or_refused(size: float, target: Target) -> Non
             continue
         if ask is convert and isinstance(found, Approximate) and target.epsilon is not None:
             assert found.delta > 0.0 or isinstance(source, Pure)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-310, 1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("delta", [5e-324, 1e-310, 1e-300, 0.5])
+def test_the_mu_within_a_budget_keeps_it_or_is_refused(epsilon: float, delta: float) -> None:
+    try:
+        mu = gaussian_mu_within(epsilon, delta)
+    except AccountingError:
+        assert max(epsilon, delta) < 1e-300
+        return
+    assert gaussian_delta(epsilon, mu) <= delta
 
 
 def test_a_mixture_of_curves_too_large_to_exponentiate_is_bounded_by_the_largest() -> None:

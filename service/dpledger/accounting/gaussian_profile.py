@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _EPS = 2.0**-52
+_LARGEST_LOG = 700.0
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF_PI = math.sqrt(0.5 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
@@ -142,8 +143,9 @@ def _in_mu(epsilon: float, mu: float, goal: float) -> tuple[float, float]:
 
 
 def _density_over_delta(epsilon: float, mu: float, log_delta: float) -> float:
+    """A slope only leads to the root, which is proven by itself: it may be cut where it overflows."""
     near = epsilon / mu - 0.5 * mu
-    return math.exp(-0.5 * near * near - _LOG_SQRT_2PI - log_delta)
+    return math.exp(min(-0.5 * near * near - _LOG_SQRT_2PI - log_delta, _LARGEST_LOG))
 
 
 def _log_down(delta: float) -> float:
