@@ -204,6 +204,6 @@ def test_out_of_range_is_refused(rate: float, mu: float, orders: list[Any]) -> N
 def test_what_is_remembered_depends_on_no_privacy_parameter() -> None:
     first = poisson_gaussian_curve(0.02, 0.8, DEFAULT_ORDERS)
     poisson_gaussian_curve(0.3, 1.7, DEFAULT_ORDERS)
-    for cache in (poisson_gaussian._plan, poisson_gaussian._split, poisson_gaussian._rule):
+    for cache in (poisson_gaussian._plan, poisson_gaussian._rule):
         cache.cache_clear()
     np.testing.assert_array_equal(first, poisson_gaussian_curve(0.02, 0.8, DEFAULT_ORDERS))

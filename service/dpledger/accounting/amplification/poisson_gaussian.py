@@ -73,7 +73,7 @@ _PASCAL = np.array(
 )
 """C(n, k) for n and k from 2 on."""
 
-Indices = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
 
 def poisson_gaussian_curve(rate: float, mu: float, orders: Floats) -> Floats:
@@ -105,26 +105,12 @@ def poisson_gaussian_log_moment(rate: float, mu: float, orders: Floats) -> Float
     return _log_moments(rate, mu, _plan_of(orders))
 
 
-class _Group(NamedTuple):
-    """Orders that one method serves, and their places among all."""
-
-    places: Indices
-    orders: Floats
-
-    def before(self, end: int) -> "_Group":
-        """The members whose place is before ``end``."""
-        count = int(self.places.searchsorted(end))
-        return _Group(self.places[:count], self.orders[:count])
-
-
 class _Plan(NamedTuple):
     """What depends on the orders alone; ``per_order`` is 1/(α−1), rounded up."""
 
     orders: Floats
-    values: tuple[float, ...]
     per_order: Floats
-    whole: _Group
-    others: _Group
+    in_table: Bools
 
 
 def _plan_of(orders: Floats) -> _Plan:
@@ -137,10 +123,8 @@ def _plan_of(orders: Floats) -> _Plan:
 @functools.lru_cache(maxsize=64)
 def _plan(key: bytes) -> _Plan:
     orders = check_orders(np.frombuffer(key))
-    whole = (orders == np.floor(orders)) & (orders <= _TABLE_ORDER)
-    groups = [_Group(mask.nonzero()[0], orders[mask]) for mask in (whole, ~whole)]
-    per_order = (1.0 + 8.0 * _UNIT) / (orders - 1.0)
-    return _Plan(orders, tuple(orders.tolist()), per_order, *groups)
+    in_table = (orders == np.floor(orders)) & (orders <= _TABLE_ORDER)
+    return _Plan(orders, (1.0 + 8.0 * _UNIT) / (orders - 1.0), in_table)
 
 
 def _log_moments(rate: float, mu: float, plan: _Plan) -> Floats:
@@ -148,7 +132,7 @@ def _log_moments(rate: float, mu: float, plan: _Plan) -> Floats:
     orders = plan.orders
     if rate == 0.0 or mu == 0.0:
         return np.zeros(orders.size)
-    check_non_negative("order · mu²", plan.values[-1] ** 2 * mu * mu)
+    check_non_negative("order · mu²", float(orders[-1]) ** 2 * mu * mu)
     if rate == 1.0:
         return widen(orders * (orders - 1.0) * (mu * mu / 2.0), Direction.UP, ulps=8)
     return _amplified(max(rate, _FLOOR), max(mu, _FLOOR), plan)
@@ -156,33 +140,28 @@ def _log_moments(rate: float, mu: float, plan: _Plan) -> Floats:
 
 def _amplified(rate: float, mu: float, plan: _Plan) -> Floats:
     """Give each order to the method that suits it."""
-    result = np.empty(plan.orders.size)
-    whole, others = plan.whole, plan.others
-    if rate > _TABLE_RATE:
-        whole, others = _Group(whole.places[:0], whole.orders[:0]), _everything(plan)
-    far = _first_far(rate, mu, plan.values)
+    result, far = np.empty(plan.orders.size), _first_far(rate, mu, plan.orders)
     if far < result.size:
         result[far:] = _minkowski(rate, mu, plan.orders[far:])
-        whole, others = whole.before(far), others.before(far)
-    if whole.places.size:
-        result[whole.places] = _by_table(rate, mu, whole.orders)
-    if others.places.size:
-        result[others.places] = _by_quadrature(rate, mu, others.orders)
+    orders, near = plan.orders[:far], result[:far]
+    in_table = plan.in_table[:far] if rate <= _TABLE_RATE else np.zeros(far, dtype=np.bool_)
+    for members, method in ((in_table, _by_table), (~in_table, _by_quadrature)):
+        chosen = orders[members]
+        if chosen.size:
+            near[members] = method(rate, mu, chosen)
     return result
 
 
-def _everything(plan: _Plan) -> _Group:
-    return _Group(np.arange(plan.orders.size), plan.orders)
-
-
-def _first_far(rate: float, mu: float, values: tuple[float, ...]) -> int:
+def _first_far(rate: float, mu: float, orders: Floats) -> int:
     """Where Minkowski's inequality becomes as good as exact."""
     odds = math.log1p(-rate) - math.log(rate)
 
     def is_far(order: float) -> bool:
         return (order - 1.0) * mu * mu / 2.0 >= max(1.0, _FAR + odds + math.log(order))
 
-    return bisect.bisect_left(values, True, key=is_far) if is_far(values[-1]) else len(values)
+    if not is_far(float(orders[-1])):
+        return orders.size
+    return bisect.bisect_left(orders.tolist(), True, key=is_far)
 
 
 def _minkowski(rate: float, mu: float, orders: Floats) -> Floats:
@@ -327,47 +306,15 @@ def _block(rate: float, mu: float, orders: Floats, grid: _Grid) -> Floats:
     if (span + grid.reach) / grid.step > _MAX_NODES:
         return _minkowski(rate, mu, orders)
     nodes = _nodes(rate, mu, span, grid)
-    errors = _product_errors(nodes, float(orders[0]), float(orders[-1]))
+    errors = _difference_errors(nodes, float(orders[0]), float(orders[-1]))
     if highest * (span + 1.0) < _LINEAR and errors.share < _PRECISE:
-        return _by_products(nodes, orders, errors)
+        return _by_differences(nodes, orders, errors)
     return _by_log_sum(nodes, orders)
 
 
-class _Split(NamedTuple):
-    """Orders as whole plus fractional parts: α = parts[at[0]] + parts[wholes + at[1]]."""
-
-    parts: Floats
-    wholes: int
-    at: tuple[Indices, Indices]
-
-
-@functools.lru_cache(maxsize=256)
-def _split(key: bytes) -> _Split:
-    orders = np.frombuffer(key)
-    floors = np.floor(orders)
-    wholes, at_whole = _distinct(floors)
-    fractions, at_fraction = _distinct(orders - floors)
-    return _Split(np.array(wholes + fractions)[:, None], len(wholes), (at_whole, at_fraction))
-
-
-def _distinct(values: Floats) -> tuple[list[float], Indices]:
-    """The distinct values, and which of them each value is."""
-    numbers: dict[float, int] = {}
-    at = [numbers.setdefault(value, len(numbers)) for value in values.tolist()]
-    return list(numbers), np.array(at)
-
-
-def _by_products(nodes: _Nodes, orders: Floats, errors: "_Errors") -> Floats:
-    """log I through Σ w·((1+t)^α − 1) − α·Σ w·t, with (1+t)^α = (1+t)^⌊α⌋ · (1+t)^(α−⌊α⌋).
-
-    Few powers are taken, one for each whole and each fractional part; matrix products join them.
-    """
-    split = _split(orders.tobytes())
-    powers = np.expm1(split.parts * nodes.log_ratio)
-    wholes, fractions = powers[: split.wholes], powers[split.wholes :]
-    gains = ((wholes + 1.0) * nodes.weights) @ fractions.T
-    gains += (wholes @ nodes.weights)[:, None]
-    excess = gains[split.at]
+def _by_differences(nodes: _Nodes, orders: Floats, errors: "_Errors") -> Floats:
+    """log I through Σ w·((1+t)^α − 1) − α·Σ w·t, where moments are of moderate size."""
+    excess = np.expm1(orders[:, None] * nodes.log_ratio) @ nodes.weights
     excess *= 1.0 + errors.share
     excess += orders * (errors.per_order - (1.0 + errors.share) * float(nodes.weights @ nodes.tilt))
     excess += errors.constant
@@ -386,8 +333,8 @@ class _Errors(NamedTuple):
     constant: float
 
 
-def _product_errors(nodes: _Nodes, low: float, high: float) -> _Errors:
-    """What the sum by products may be wrong by, for orders from ``low`` to ``high``.
+def _difference_errors(nodes: _Nodes, low: float, high: float) -> _Errors:
+    """What the sum of differences may be wrong by, for orders from ``low`` to ``high``.
 
     A term's rounding is at most (n+32)·2^−53·w·α·s·(1+t)^α, or with |t| for s·(1+t)^α where t < 0. Where
     αt < 1 the power is below e, and E[s·(1+t)] ≤ 2E|t| + qμ(2μ+1), E|t| = 2q·erf(μ/√8); the rule, whose step
