@@ -39,7 +39,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpledger.accounting.mechanisms.above_threshold_terms import NoiseTerms, gaussian_terms, laplace_terms
-from dpledger.accounting.numerics import exp_minus_line, settle
+from dpledger.accounting.mechanisms.laplace import laplace_curve
+from dpledger.accounting.numerics import settle
 from dpledger.accounting.validation import Floats
 
 __all__ = [
@@ -260,12 +261,8 @@ def _gaussian_threshold_curve(orders: Floats, shifts: Floats) -> Floats:
 
 
 def _laplace_threshold_curve(orders: Floats, shifts: Floats) -> Floats:
-    """As `laplace_curve`, for a shift that differs by order and may be 0 (Mironov 2017, Proposition 6)."""
-    k = orders - 1.0
-    rest = orders * exp_minus_line(np.minimum(k * shifts, 1.0)) + k * exp_minus_line(-orders * shifts)
-    near = np.log1p(rest / (2.0 * orders - 1.0)) / k
-    far = shifts + np.log1p(k / (2.0 * orders - 1.0) * np.expm1(-(2.0 * orders - 1.0) * shifts)) / k
-    return np.where(k * shifts <= 1.0, near, far)
+    """Mironov 2017, Proposition 6."""
+    return laplace_curve(shifts, orders)
 
 
 LAPLACE_NOISE = QueryNoise(

@@ -69,8 +69,8 @@ def laplace_cost(shift: float, orders: Floats) -> Cost:
     )
 
 
-def laplace_curve(shift: float, orders: Floats) -> Floats:
-    """The Rényi curve of Laplace noise under a shift of d > 0 scales.
+def laplace_curve(shift: float | Floats, orders: Floats) -> Floats:
+    """The Rényi curve of Laplace noise under a shift of d ≥ 0 scales, one for all orders or one each.
 
     Statement: ε(α) = log(α/(2α−1) e^((α−1)d) + (α−1)/(2α−1) e^(−αd)) / (α−1), computed as
     log(1 + (α·g((α−1)d) + (α−1)·g(−αd)) / (2α−1)) / (α−1) with g(x) = e^x − 1 − x ≥ 0, where the linear
