@@ -61,6 +61,8 @@ def _below_exp(bits: BitSource, coin: int, exponent: Callable[[int], Bounds]) ->
 def _exp_bounds(exponent: Bounds, known: int) -> Bounds:
     """Bounds on e^(−x); decimal's exp is correctly rounded, so its neighbours enclose the exact value."""
     low, high = exponent
+    if low > known:  # then it is below 2^(−known); its digits might be more than there is memory for
+        return Fraction(0), Fraction(1, 1 << known)
     smallest = _context(known, decimal.ROUND_CEILING)
     largest = _context(known, decimal.ROUND_FLOOR)
     below = smallest.next_minus(smallest.exp(-_quotient(smallest, high)))

@@ -104,13 +104,11 @@ class AsyncLedger:
 
     async def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
-        own = key is not None
         if journal is not None:
             owner = await asyncio.to_thread(self._wire.token_id)
             key = journal.intent(owner, call.path, call.body, key)
         answer = await self._wire.perform(call, key or new_key())
-        if own:
-            claim_key(str(answer.key), None if journal is None else journal.path)
+        claim_key(str(answer.key), None if journal is None else journal.path)
         return answer
 
     async def _get(self, path: str, **params: Any) -> dict[str, Any]:

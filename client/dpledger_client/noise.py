@@ -149,6 +149,11 @@ def _whole(value: ArrayLike) -> Integers:
     return array.astype(np.int64)
 
 
+def _check_fits(width: float) -> None:
+    if width > _EXACT:
+        raise ValueError(f"noise of {width!r} is too large for integers of 64 bits")
+
+
 class Noise:
     """Adds noise and makes noisy choices with the bits of a source."""
 
@@ -173,11 +178,13 @@ class Noise:
     def discrete_gaussian(self, value: ArrayLike, noise_std: float) -> Integers:
         """Whole numbers plus discrete Gaussian noise (Canonne, Kamath, Steinke 2020)."""
         array = _whole(value)
+        _check_fits(noise_std)
         return array + discrete_gaussian(self.bits, noise_std, array.size).reshape(array.shape)
 
     def discrete_laplace(self, value: ArrayLike, scale: int) -> Integers:
         """Whole numbers plus discrete Laplace noise, k with probability ∝ e^(−|k|/scale)."""
         array = _whole(value)
+        _check_fits(scale)
         return array + discrete_laplace(self.bits, scale, array.size).reshape(array.shape)
 
     def gumbel_choice(self, scores: ArrayLike, scale: float) -> int:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpledger_client._arrays import Integers
+from dpledger_client._arrays import Integers, by_place
 from dpledger_client._checks import check_count
 from dpledger_client._coins import uniform_below
 from dpledger_client.errors import BudgetExhausted
@@ -117,7 +117,8 @@ def pate(
     if len(X) != len(y):
         raise ValueError(f"X and y must be equally long, found {len(X)} and {len(y)}")
     adjacency = str(account.dataset.facts()["adjacency"])
-    source = Source(X, y, account, 0, adjacency)  # no sum is divided by a number of records
+    # No sum is divided by a number of records.
+    source = Source(by_place(X), by_place(y), account, 0, adjacency)
     assign = _assigned(parts, len(X), check_count("teachers", teachers), equally_many(account))
     ensemble = _Ensemble(fit, queries, teachers, check_count("classes", classes, least=2), assign)
     bar = chosen_progress(progress, "pate")

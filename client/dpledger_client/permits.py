@@ -24,7 +24,7 @@ _CLAIMING = threading.Lock()
 
 
 def claim_key(key: str, journal: str | None = None) -> None:
-    """Note that the yes to a key that the caller chose was taken; a second time is refused.
+    """Note that the yes to a key was taken, one that the caller chose or not; a second time is refused.
 
     The service answers a repeated key as the first time and charges nothing. Drawing noise again from
     that answer would be a second release for one charge. The journal that it was taken with, by its file's

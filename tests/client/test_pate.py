@@ -20,7 +20,15 @@ from dpledger_client._arrays import Floats, Integers
 from dpledger_client.noise import current_noise
 from dpledger_client.pate import Labels, Predict, distance_to_instability, pate
 from dpledger_client.sampling import permutation
-from tests.client.optimizers.contract import ORDERS, SEED, Watch, charged_entries, curve_budget, watching
+from tests.client.optimizers.contract import (
+    ORDERS,
+    SEED,
+    Indexed,
+    Watch,
+    charged_entries,
+    curve_budget,
+    watching,
+)
 from tests.client.optimizers.test_contract import _recomputed
 
 TEACHERS, CLASSES = 9, 3
@@ -247,6 +255,16 @@ def test_a_record_moves_one_teacher(open_dataset: Opened, adjacency: str, seed: 
         votes.append(np.array([draw.value for draw in watch.draws]))
     assert sum(one != other for one, other in zip(*parts, strict=True)) == 1
     assert np.abs(votes[0] - votes[1]).sum(axis=1).max() <= 2
+
+
+def test_records_are_found_by_their_place_whatever_an_index_says(open_dataset: Opened) -> None:
+    found = []
+    for rows, labels in ((X, Y), (X, Indexed(Y)), (Indexed(X), Indexed(Y))):
+        account = open_dataset(budget=ROOM).run("job")
+        with watching() as watch, insecure_testing_noise(1):
+            pate(nearest_mean, rows, labels, QUERIES, account=account, teachers=8, classes=3, mechanism=VOTES)
+        found.append([draw.value.tolist() for draw in watch.draws])
+    assert found[0] == found[1] == found[2]
 
 
 def _failing(rows: Floats, _labels: Integers) -> Predict:

@@ -14,12 +14,15 @@ __all__ = ["Codes", "Rows", "Targets", "as_indexed"]
 
 
 def as_indexed(data: Any) -> Any:
-    """Something with a shape and rows that can be indexed: frames and lists become arrays."""
+    """Something with a shape and rows that can be indexed: frames and lists become arrays.
+
+    A list becomes one of objects: among numbers, one string would make strings of all records' values.
+    """
     if hasattr(data, "to_numpy"):
         return data.to_numpy()
     if hasattr(data, "tocsr"):
         return data.tocsr()
-    return data if hasattr(data, "shape") else np.asarray(data)
+    return data if hasattr(data, "shape") else np.asarray(data, dtype=object)
 
 
 class _Prepared:

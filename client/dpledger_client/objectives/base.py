@@ -33,6 +33,8 @@ LOST_SQUARES = 2.0**-960
 """More than a sum of squares loses where they are too small for a double. A gradient is the product of two
 vectors: one whose computed norm were 0 would not be clipped, however long the other is."""
 ADJACENCIES = ("add-remove", "replace-one")
+_LEAST_FACTOR = 2.0**-1000
+"""Below 2⁻¹⁰²² a double loses digits, and a factor that is rounded up lets more through than the limit."""
 _FEWEST_ROWS = 512
 _MOST_ROWS = 1024
 _BLOCK_NUMBERS = 1 << 17
@@ -152,10 +154,10 @@ def row_products(rows: Floats, weights: Floats) -> Floats:
 
 
 def clip_factors(norms: Floats, limit: float) -> Floats:
-    """By how much each gradient is shortened; 0 where the norm is not a finite number."""
+    """By how much each gradient is shortened; 0 where the norm is not finite, or too large for a factor."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factors = np.minimum(1.0, limit / norms)
-    return np.where(np.isfinite(norms), factors, 0.0)
+        return np.where(np.isfinite(norms) & (factors >= _LEAST_FACTOR), factors, 0.0)
 
 
 def usable(rows: Floats, factors: Floats) -> Floats:

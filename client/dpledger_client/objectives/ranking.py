@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, Integers
+from dpledger_client._arrays import Floats, Integers, as_numbers
 from dpledger_client._checks import check_choice, check_count, check_flag
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters
 from dpledger_client.objectives.linear import softmax
@@ -224,12 +224,8 @@ class Ranking(Objective):
 
 def _as_list(documents: Any, relevances: Any, features: int) -> tuple[Floats, Floats] | None:
     try:
-        rows, judged = np.asarray(documents, np.float64), np.asarray(relevances, np.float64)
-    except (
-        OverflowError,
-        TypeError,
-        ValueError,
-    ):  # it cannot be read as numbers
+        rows, judged = as_numbers(documents), as_numbers(relevances)
+    except Exception:  # whatever it is, it depends on a private list
         return None
     fits = judged.ndim == 1 and len(judged) > 0 and rows.shape == (len(judged), features)
     return (rows, judged) if fits else None

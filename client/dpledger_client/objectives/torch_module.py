@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats
+from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_count
 from dpledger_client.errors import MissingExtra
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters, usable
@@ -141,7 +141,7 @@ class TorchModule(Objective):
         """Rows, targets, and 1 for each example whose target is one."""
         for start in range(0, len(X), self.chunk_size):
             chosen = slice(start, start + self.chunk_size)
-            rows, labels = self._rows(X[chosen]), np.asarray(y[chosen])
+            rows, labels = self._rows(as_numbers(X[chosen])), as_numbers(y[chosen])
             if self.classes is None:
                 yield rows, self._rows(labels), np.ones(len(labels))
             else:

@@ -33,6 +33,9 @@ _ROUNDING = 2.0**-19
 """What a gradient's norm may be off by, over the sensitivity: 2⁻²⁰ for the grid of the linear term, which
 is that fine below a noise multiplier of 2²²/√d, and 2⁻²⁰ for rounding errors in sums of up to 2²⁰ records."""
 _MOST_NOISE = 2.0**22
+_UNIT = 2.0**-53
+_FAR = 40.0
+"""A Gaussian vector is longer than √d + 40 standard deviations with probability below e^−800."""
 _UPWARD = 1.0 + 2.0**-40
 
 
@@ -156,15 +159,23 @@ class ObjectivePerturbation(Method):
         if not (np.isfinite(lipschitz) and np.isfinite(smoothness)):
             raise ValueError("objective perturbation needs bounded slopes and curvature, as Logistic has")
         weight = records * check_positive("the regulariser's strength with extra_strength", strength)
-        return _Problem(bare, lipschitz, smoothness, weight, self.row_norm, self.tolerance)
+        return _Problem(bare, lipschitz, smoothness, weight, records, self.row_norm, self.tolerance)
 
     def _mechanism(self, problem: "_Problem", adjacency: str, dimension: int) -> PerturbedMinimum:
         multiplier = self.noise_multiplier
         if multiplier * math.sqrt(dimension) > _MOST_NOISE:
             raise ValueError(f"noise_multiplier must be below 2**22/√{dimension}, found {multiplier!r}")
         sensitivity = problem.lipschitz * (1.0 if adjacency == "add-remove" else 2.0)
-        output = self.output_factor * multiplier
-        distance = (self.tolerance + _ROUNDING) * sensitivity / problem.weight
+        output, rounding = (
+            self.output_factor * multiplier,
+            problem.rounding(dimension, multiplier * sensitivity),
+        )
+        if rounding > self.tolerance:
+            raise ValueError(
+                f"tolerance must be at least {rounding:.2g}, found {self.tolerance!r}: with so little "
+                "regularisation, rounded margins move gradients by that much"
+            )
+        distance = (self.tolerance + rounding + _ROUNDING) * sensitivity / problem.weight
         curve = tuple(
             objective_curve(order, multiplier, problem.curvature) + order / (2.0 * output**2) * _UPWARD
             for order in ORDERS
@@ -182,6 +193,7 @@ class _Problem:
     lipschitz: float
     smoothness: float
     weight: float
+    records: int
     row_norm: float
     tolerance: float
 
@@ -189,6 +201,20 @@ class _Problem:
     def curvature(self) -> float:
         """β/Λ."""
         return self.smoothness / self.weight
+
+    def rounding(self, dimension: int, noise_std: float) -> float:
+        """What the rounding of margins may add to a gradient's norm, over L.
+
+        A margin in d dimensions is off by at most d·2⁻⁵³·‖x‖·‖θ‖, which moves each record's gradient by up to
+        β·d·2⁻⁵³·‖θ‖. Near its minimum the objective is below what it is at 0, so that
+        Λ‖θ‖²/2 ≤ n·f(0) + ‖b‖·‖θ‖ and ‖θ‖ ≤ 2‖b‖/Λ + √(2n·f(0)/Λ). For up to twice as many records as
+        told; all of it twice, for the distance from the minimum.
+        """
+        records = 2.0 * self.records
+        at_zero = float(self.objective.margin_losses(np.zeros(3), np.array([-1.0, 0.0, 1.0])).max())
+        linear = noise_std * (math.sqrt(dimension) + _FAR)
+        norm = 2.0 * linear / self.weight + math.sqrt(2.0 * records * at_zero / self.weight)
+        return 2.0 * records * self.smoothness * dimension * _UNIT * norm / self.lipschitz
 
     def solver(self, batch: Batch, start: Floats) -> Solver:
         """Bound the data once; then solve for any linear term."""

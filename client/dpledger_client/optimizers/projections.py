@@ -70,7 +70,7 @@ class Simplex(Projection):
     def __call__(self, w: Floats) -> Floats:
         falling = np.sort(w)[::-1]
         thresholds = (np.cumsum(falling) - self.total) / np.arange(1, len(w) + 1)
-        last = int(np.flatnonzero(falling > thresholds)[-1])
+        last = int(np.flatnonzero(falling >= thresholds)[-1])
         nearest: Floats = np.maximum(w - thresholds[last], 0.0)
         return nearest
 

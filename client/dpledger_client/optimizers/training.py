@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, Integers
+from dpledger_client._arrays import Floats, Integers, by_place
 from dpledger_client._checks import check_count
 from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
@@ -142,7 +142,7 @@ class Source:
                 "of rows is secret, and noisy sums are divided by a public one. Open the dataset with "
                 "records=…, or pass records=…"
             )
-        return cls(X, y, account, check_count("records", int(records)), adjacency)
+        return cls(by_place(X), by_place(y), account, check_count("records", int(records)), adjacency)
 
     def check(self, sample: FreshSample) -> None:
         """Refuse a sample whose own size would tell the number of records, before it is asked for."""

@@ -184,6 +184,25 @@ def test_what_cannot_be_read_counts_as_nothing_instead_of_raising(
     assert found.result_.iterations == 3
 
 
+@pytest.mark.parametrize("value", ["secret", 1j, None], ids=str)
+@pytest.mark.parametrize(
+    "kind", [PrivateLogisticRegression, PrivateLinearSVC, PrivateLinearRegression, PrivateMLPClassifier]
+)
+def test_one_record_of_a_list_does_not_change_how_others_are_read(
+    ledger: Ledger, kind: Any, value: Any
+) -> None:
+    """Made an array at once, one string would make strings of all, and no label would be a class any more."""
+    X, y = blobs()
+    rows = [[bool(first > 0.3), float(second)] for first, second in X]
+    labels = y.tolist()
+    with no_noise_for_testing():
+        expected = kind(account_of(ledger), method=QUICK).fit(rows, labels)
+        found = kind(account_of(ledger), method=QUICK).fit([*rows, [value, 1.0]], [*labels, value])
+
+    np.testing.assert_allclose(found.result_.w, expected.result_.w, rtol=1e-12)
+    assert np.abs(found.result_.w).max() > 1e-3
+
+
 def test_sparse_rows_are_the_same_rows(ledger: Ledger) -> None:
     X, y = blobs()
     with no_noise_for_testing():

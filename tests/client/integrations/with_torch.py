@@ -102,6 +102,20 @@ def test_no_example_counts_for_more_than_the_limit() -> None:
     assert objective.losses(w, spoiled, labels)[2] == 0.0
 
 
+@pytest.mark.parametrize("value", ["secret", None, 1j])
+def test_one_record_of_a_list_does_not_change_how_others_are_read(value: Any) -> None:
+    """Made an array at once, one string would make strings of all labels, and none would be a class."""
+    X, y = data()
+    objective = TorchModule(linear(CLASSES), classes=CLASSES)
+    w = objective.initial(X, y)
+    rows, labels = X.tolist(), y.tolist()
+
+    with_value = objective.clipped_gradient_sum(w, [*rows, [value, 1.0, 1.0, 1.0]], [*labels, value], 0.1)
+    without = objective.clipped_gradient_sum(w, rows, labels, 0.1)
+    assert np.linalg.norm(with_value - without) <= 0.1
+    np.testing.assert_array_equal(without, objective.clipped_gradient_sum(w, X, y, 0.1))
+
+
 def test_it_trains_and_loads_what_it_found(ledger: Ledger) -> None:
     X, y = data()
     module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 8), torch.nn.Tanh(), torch.nn.Linear(8, CLASSES))

@@ -142,6 +142,24 @@ class Watch:
         self.iterates.append(iterate.w)
 
 
+class Indexed:
+    """Rows that are found by an index, as a frame's or a series' are; here it is not their place."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.shape = array.shape
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._array[(np.arange(len(self))[rows] + 1) % len(self)]
+
+    def to_numpy(self) -> Any:
+        """The rows by their place."""
+        return self._array
+
+
 def _as_array(data: Any) -> Any:
     """An array as it is, or a list of arrays as an array of them."""
     if not isinstance(data, list):

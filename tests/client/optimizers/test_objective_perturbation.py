@@ -5,6 +5,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,34 @@ def test_objectives_without_a_proof_are_refused(ledger: Ledger, objective: Objec
 def test_a_tolerance_below_what_a_solver_reaches_is_refused(tolerance: float) -> None:
     with pytest.raises(ValueError, match="tolerance"):
         ObjectivePerturbation(2.0, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("strength", [1e-14, 1e-10])
+def test_so_little_regularisation_that_margins_are_all_rounding_is_refused(
+    ledger: Ledger, strength: float
+) -> None:
+    """Rows along one direction leave the other to the linear term, which goes far there before Λ stops it."""
+    account = account_of(ledger)
+    with pytest.raises(ValueError, match="tolerance must be at least"):
+        trained(account, ObjectivePerturbation(2.0), Logistic(L2(strength)))
+
+    assert [entry["kind"] for entry in account.dataset.entries()] == ["opened"]
+
+
+def test_margins_are_rounded_by_no_more_than_is_allowed_for() -> None:
+    """Against gradients in exact arithmetic, far away in a direction that no row has."""
+    X, y, weight = np.full((50, 2), 0.7), np.ones(50), 1e-4
+    problem = ObjectivePerturbation(2.0)._problem(Logistic(L2(weight / 50)), 50)
+    allowed = problem.rounding(2, 2.0) * problem.lipschitz
+    errors = []
+    for far in (1e5, 3e5):
+        w = np.array([far, -far * (1.0 + 1e-12)])
+        margin = Fraction(0.7) * (Fraction(w[0]) + Fraction(w[1]))
+        exact = -50 * 0.7 / (1.0 + math.exp(float(margin)))
+        errors.append(np.linalg.norm(Logistic().gradient_sum(w, X, y) - exact))
+
+    assert 0.0 < max(errors) <= allowed
+    assert np.linalg.norm(w) <= 2.0 * (2.0 * (math.sqrt(2) + 40.0)) / weight
 
 
 def test_noise_beyond_the_grid_is_refused(ledger: Ledger) -> None:

@@ -181,6 +181,18 @@ def test_bounded_data_are_bounded_one_by_one() -> None:
     np.testing.assert_array_equal(bounded_data(Softmax(3), Batch(X, y), 1.0)[1][0], 7.0)
 
 
+@pytest.mark.parametrize("projection", [L1Ball(1e-12), Simplex(1e-12)])
+def test_a_projection_from_far_away_is_no_error(projection: Projection) -> None:
+    """How far an iterate got depends on the data, and an error would tell of it."""
+    X, y = classification()  # noqa: N806
+    passes = Passes.over(RECORDS, 4, (1e6,), projection=projection)
+    bounds = _bounds(Logistic(), passes)
+    w = projection(np.zeros(X.shape[1]))
+
+    found = trained(passes, Logistic(), w, X, y, np.arange(RECORDS))
+    assert np.linalg.norm(found) <= bounds.radius
+
+
 def _run(method: Method, open_dataset: Open, **more: Any) -> Any:
     X, y = classification()  # noqa: N806
     dataset = open_dataset(budget=curve_budget(), adjacency=more.pop("adjacency", "replace-one"))

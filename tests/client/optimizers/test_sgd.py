@@ -20,7 +20,7 @@ from dpledger_client.optimizers.batches import sample_of
 from dpledger_client.optimizers.dp_adam import DPAdam
 from dpledger_client.optimizers.dp_sgd import DPSGD
 from dpledger_client.samples import Poisson, WithoutReplacement
-from tests.client.optimizers.contract import RECORDS, classification, curve_budget, watching
+from tests.client.optimizers.contract import RECORDS, Indexed, classification, curve_budget, watching
 
 _NUMBERS = itertools.count()
 SGD: dict[str, Any] = {"steps": 30, "batch_size": 12, "clip": 1.0, "noise_multiplier": 2.0, "step_size": 0.5}
@@ -125,6 +125,22 @@ def test_with_a_generous_budget_it_learns(method: Method, ledger: Ledger) -> Non
         result = trained(account_of(ledger), method, reserve=200)
 
     assert Logistic().loss(result.w, X, y) < 0.75 * np.log(2.0)
+
+
+@pytest.mark.parametrize("batch_size", [12, RECORDS])
+def test_a_row_and_its_label_are_found_by_their_place_whatever_an_index_says(
+    batch_size: int, ledger: Ledger
+) -> None:
+    """By its index, the label of a record that is absent would be an error, or another record's label."""
+    X, y = classification()
+    method = DPSGD(**{**SGD, "batch_size": batch_size})
+    found = []
+    for data in ((X, y), (X, Indexed(y)), (Indexed(X), Indexed(y))):
+        with insecure_testing_noise(3), no_noise_for_testing():
+            found.append(trained(account_of(ledger), method, data).w)
+
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_the_sample_is_of_the_scheme_that_the_adjacency_wants() -> None:

@@ -263,6 +263,22 @@ def test_a_key_of_the_callers_own_gives_one_permit_whatever_journals_there_are(p
     assert len(service.entries) == 1
 
 
+def test_the_key_of_a_yes_gives_its_output_again_or_nothing(path: Path) -> None:
+    service = FakeService()
+
+    def job(account: Any) -> tuple[Any, str]:
+        yes = account.authorize(STEP)
+        return yes.release(0.0), yes.granted.key
+
+    output, key = _run(service, path, job)
+    ledger = Ledger("http://ledger", TOKEN, transport=service.transport)
+    for journal in (None, path.with_suffix(".other")):
+        with pytest.raises(NothingLeft, match=key):
+            ledger.dataset("d").run("job", journal=journal).release(STEP, 0.0, key=key)
+    assert _run(service, path, lambda account: account.release(STEP, 0.0, key=key)) == output
+    assert len(service.entries) == 1
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_what_is_asked_again_under_its_key_is_one_intent(path: Path, lost: int) -> None:
     """As the error of a lost answer advises. A restarted job, whose answers come, has the same outputs."""

@@ -54,6 +54,15 @@ def test_a_coin_comes_up_exactly_below_its_probability(exponent: Fraction, away:
     assert heads == (Fraction(at, 2**96) < _exp(exponent))
 
 
+@pytest.mark.parametrize("exponent", [1000, 10**8, 10**300])
+def test_a_coin_that_begins_with_zeros_is_decided_however_small_its_probability(exponent: int) -> None:
+    """One in 2³² does. The digits of e^(−10⁸) would fill the memory; the bits drawn are enough."""
+    exponents, exactly = np.array([float(exponent)]), (Fraction(exponent), Fraction(exponent))
+
+    for words in ((0, 1, 0), (0, 0, 0, 1, 0)):
+        assert not _coins.exp_coins(Script(*words), exponents, lambda *_: exactly).any()
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 21, 22, 30])
 @pytest.mark.parametrize("away", [-1, 1])
 def test_successes_are_counted_exactly(count: int, away: int) -> None:
@@ -218,6 +227,15 @@ def test_noise_that_is_out_of_all_proportion_is_refused() -> None:
         current_noise().gaussian(0.0, 1e-20, 1.0)
     with pytest.raises(ValueError, match="within a factor"):
         ThresholdNoise("laplace", 1.0, 1e12, 1.0).widths()
+
+
+@pytest.mark.parametrize("width", [2**53, 2**60, 2**62, 2**70])
+def test_discrete_noise_too_wide_for_its_integers_is_refused(width: int) -> None:
+    """Beyond 2⁶³ an integer becomes negative: at 2⁶² the noise would be a quarter narrower than declared."""
+    with pytest.raises(ValueError, match="too large"):
+        current_noise().discrete_laplace(0, width)
+    with pytest.raises(ValueError, match="too large"):
+        current_noise().discrete_gaussian(0, float(width))
 
 
 def test_shapes_are_kept() -> None:

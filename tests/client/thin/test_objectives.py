@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpledger_client._arrays import as_numbers
 from dpledger_client.objectives import (
     CLIP_MARGIN,
     L1,
@@ -118,6 +119,34 @@ def test_a_row_that_cannot_be_read_is_bounded_instead_of_an_error(objective: Obj
     judged[3] = bad
     assert np.linalg.norm(objective.clipped_gradient_sum(w, rows, judged, clip) - without) <= clip
     assert 0.0 <= objective.clipped_loss_sum(w, rows, judged, clip) <= 30 * clip
+
+
+class Broken:
+    """What has no value as a number, and says so in a way of its own."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    "value", [True, "0.1", b"3", np.float32(0.1), np.datetime64("2020"), np.timedelta64(5, "s"), 2**70]
+)
+@pytest.mark.parametrize(
+    "other",
+    ["secret", Broken(), None, 10**400, np.complex128(1j), np.longdouble("1e999")],
+    ids=lambda other: type(other).__name__,
+)
+def test_a_value_is_read_in_the_same_way_whatever_the_others_are(value: Any, other: Any) -> None:
+    """Neither an error nor a warning tells of the other, and nor does what becomes of the value."""
+    alone = as_numbers(np.array([value], dtype=object))
+    beside = np.array([value, other], dtype=object)
+
+    assert as_numbers(beside)[0] == alone[0] == as_numbers([value, other])[0]
+    assert np.isfinite(alone[0])
+
+
+def test_what_is_too_large_for_a_double_is_infinite_and_no_warning_says_so() -> None:
+    assert as_numbers(np.array([1, np.longdouble("1e999")])).tolist() == [1.0, math.inf]
 
 
 @pytest.mark.parametrize("objective", MULTICLASS)

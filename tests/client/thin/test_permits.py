@@ -136,6 +136,19 @@ def test_a_key_of_the_callers_own_gives_one_permit() -> None:
         account.authorize(STEP, key="mine-1")
 
 
+def test_the_key_of_a_yes_gives_no_second_permit() -> None:
+    """The service would say its yes again and charge nothing: noise drawn twice for one charge."""
+    account = _account(FakeService())
+    yes = account.authorize(STEP)
+    with account.reserve(STEP, times=3) as hold:
+        hold.take()
+
+    with pytest.raises(NothingLeft, match=yes.granted.key):
+        account.release(STEP, 0.0, key=yes.granted.key)
+    with pytest.raises(NothingLeft), account.reserve(STEP, times=3, key=hold.granted.key):
+        pytest.fail("the same repetitions were given twice")
+
+
 @pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_permits_cannot_be_copied(copier: Callable[[Any], Any]) -> None:
     account = _account(FakeService())

@@ -24,6 +24,7 @@ from dpledger_client import (
     Ledger,
     NoAnswer,
     NotFound,
+    NothingLeft,
     Poisson,
     PreconditionFailed,
     Refused,
@@ -374,6 +375,19 @@ def test_the_async_client_asks_again_under_the_same_key(pauses: list[float]) -> 
     assert len(pauses) == 2
     assert yes.granted.id == "d~1"
     assert hold.settlement.used == 1
+
+
+def test_the_async_client_gives_one_permit_a_key() -> None:
+    service = FakeService()
+
+    async def job() -> None:
+        account = AsyncLedger("http://ledger", transport=service.transport).dataset("d").run("j")
+        yes = await account.authorize(STEP)
+        await account.authorize(STEP, key=yes.granted.key)
+
+    with pytest.raises(NothingLeft):
+        asyncio.run(job())
+    assert len(service.entries) == 1
 
 
 def test_the_async_client_refuses_alike() -> None:
