@@ -1,8 +1,11 @@
 """``POST /v1/datasets/{dataset}/authorizations``: what it takes, charges, answers and refuses."""
 
 import asyncio
+import functools
 import json
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -15,7 +18,10 @@ from dpledger.accounting.steps import Step
 from dpledger.api import authorizing
 from dpledger.api.answers import AuthorizationAnswer, Refusal
 from dpledger.api.body import MAX_BODY_BYTES
+from dpledger.ledger.charging import Charger
+from dpledger.ledger.entries import Charge
 from dpledger.ledger.receipts import BadReceipt, verify_receipt
+from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import LedgerService
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, problem
 
@@ -219,6 +225,41 @@ def test_a_key_in_flight_is_told_to_come_back(adult: Service) -> None:
     assert int(second.headers["retry-after"]) >= 1
     assert made(first[0])["id"] == "adult~2"
     assert made(adult.authorize(key="k")) == made(first[0])
+
+
+@pytest.mark.parametrize("ask", [Service.authorize, functools.partial(Service.reserve, times=1)])
+def test_steps_whose_price_takes_long_hold_up_no_others(adult: Service, ask: Callable[..., Any]) -> None:
+    adult.open("other", RDP)
+    search = {"mechanism": "above-threshold", "noise": "laplace", "sensitivity": 1.0, "epsilon": 0.1}
+    entered, release = threading.Event(), threading.Event()
+    charge = Charger.charge
+
+    def slow(self: Charger, spend: Spend) -> Charge:
+        if spend.dataset == "other":
+            entered.set()
+            assert release.wait(THREAD_SECONDS)
+        return charge(self, spend)
+
+    answers: list[httpx2.Response] = []
+    many = [{"dataset": "other", "releases": [search], "run": f"run-{number}"} for number in range(10)]
+    threads = [threading.Thread(target=lambda more=more: answers.append(ask(adult, **more))) for more in many]
+    with mock.patch.object(Charger, "charge", slow):
+        for thread in threads:
+            thread.start()
+        assert entered.wait(THREAD_SECONDS)
+        time.sleep(0.2)
+        quick = threading.Thread(target=lambda: answers.append(adult.reserve(1)))
+        quick.start()
+        plain = adult.authorize()
+        quick.join(THREAD_SECONDS)
+        answered = len(answers)
+        release.set()
+        for thread in threads:
+            thread.join(THREAD_SECONDS)
+
+    made(plain)
+    assert answered == 1
+    assert [answer.status_code for answer in answers] == [201] * 11
 
 
 # Bodies ----------------------------------------------------------------------------------------------

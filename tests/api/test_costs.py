@@ -134,3 +134,22 @@ def test_a_slow_bound_leaves_the_event_loop_free(app: FastAPI, shared: Service) 
 
     with mock.patch.object(costs, "cost_of", slow):
         assert asyncio.run(asyncio.wait_for(ask_for_health_meanwhile(), timeout=30)) == (200, 200)
+
+
+SEARCH = {"mechanism": "above-threshold", "noise": "laplace", "sensitivity": 1.0, "epsilon": 0.1}
+MIXTURE = {"mechanism": "output-mixture", "noise_std": 2.0, "sensitivities": [1.0], "probabilities": [1.0]}
+
+
+@pytest.mark.parametrize("release", [SEARCH, MIXTURE])
+def test_a_bound_that_may_take_long_is_left_to_the_worker(
+    client: TestClient, shared: Service, release: dict[str, Any]
+) -> None:
+    chosen = body(releases=[GAUSSIAN, release], adjacency="replace-one", orders=[2.0, 8.0])
+    step = Step.from_fields(chosen["releases"], None, "replace-one")
+    questions = shared.app.state.house.questions
+    before = questions.outcomes["answered"] + questions.outcomes["kept"]
+
+    cost = client.post("/v1/costs", json=chosen).json()["cost"]
+
+    assert cost["epsilons"] == cost_of(step, np.array([2.0, 8.0])).epsilons.tolist()
+    assert questions.outcomes["answered"] + questions.outcomes["kept"] == before + 1

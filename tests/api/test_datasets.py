@@ -151,6 +151,13 @@ def test_lists_are_paged_by_name(service: Service) -> None:
     assert [item["name"] for item in service.shown("/v1/datasets", search="en")["items"]] == ["census"]
 
 
+@pytest.mark.parametrize("search", ["Équipe", "équipe Ä", "ÄRZTE", "income"])
+def test_a_search_finds_a_text_as_it_was_written(service: Service, search: str) -> None:
+    service.open("adult", description="Équipe ÄRZTE, équipe Ärzte: Income")
+
+    assert [item["name"] for item in service.shown("/v1/datasets", search=search)["items"]] == ["adult"]
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"limit": "x"}, "limit"), ({"next": "!"}, "next")],
@@ -216,6 +223,22 @@ def test_a_budget_below_what_is_spent_closes_the_dataset_and_never_errs_the_past
     problem(adult.authorize({**GAUSSIAN, "noise_std": 1000.0}), 409, "budget-exhausted")
     assert made(adult.authorize(key="k"))["remaining"]["rho"] > 0.3
     adult.verified()
+
+
+@pytest.mark.parametrize("more", [{"accounting": "rdp"}, {"accounting": "rdp-order", "order": 16}])
+def test_a_budget_that_leaves_no_order_closes_the_dataset_until_it_is_raised(
+    service: Service, more: dict[str, Any]
+) -> None:
+    budget = {"epsilon": 1.0, "delta": 1e-5, **more}
+    service.open("adult", budget)
+    step = {**GAUSSIAN, "noise_std": 100.0}
+    for epsilon, status in ((0.001, 409), (1.0, 201)):
+        body = {"budget": {**budget, "epsilon": epsilon}, "reason": "a backup was restored"}
+
+        made(service.post(CHANGES, body, headers={"If-Match": str(service.sequence())}))
+
+        assert service.authorize(step).status_code == status
+        service.verified()
 
 
 def test_the_state_must_be_the_one_that_was_looked_at(adult: Service) -> None:

@@ -40,6 +40,23 @@ def test_brackets_beside_each_other_are_not_deep(still: Service) -> None:
     assert still.post("/v1/costs", body).status_code == 200
 
 
+@pytest.mark.parametrize("odd", ["\ud800", ["\ud800"], {"\ud800": 1}, [{"\udfff": {}}]])
+@pytest.mark.parametrize(
+    ("path", "where"), [("compositions", "plan[0]."), ("amplifications", ""), ("calibrations", "")]
+)
+def test_half_a_character_is_an_invalid_input(still: Service, path: str, where: str, odd: Any) -> None:
+    releases = [{**GAUSSIAN, "sensitivity": odd}]
+    bodies: dict[str, dict[str, Any]] = {
+        "compositions": {"plan": [{"releases": releases}], "delta": 1e-5},
+        "amplifications": {"releases": releases, "sample": {"scheme": "full"}},
+        "calibrations": {"releases": releases, "solve_for": "steps", "target": {"rho": 1.0}},
+    }
+
+    answer = still.post(f"/v1/{path}", {"adjacency": "add-remove", **bodies[path]})
+
+    assert problem(answer, 422, "invalid-input")["field"] == f"{where}releases[0].sensitivity"
+
+
 @pytest.mark.parametrize("search", ["\0", "a\0b", "\x1b[2J"])
 def test_a_search_holds_printable_characters(adult: Service, search: str) -> None:
     problem(adult.get("/v1/datasets", search=search), 422, "invalid-input")

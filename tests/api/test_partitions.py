@@ -1,10 +1,12 @@
 """Partitions: opened by name or number, composed in parallel."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from dpledger.api.answers import PartitionPage, PartitionsAnswer
+from dpledger.storage.transaction import SqlTransaction
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
 PATH = "/v1/datasets/users/partitions"
@@ -82,6 +84,16 @@ def test_what_is_left_is_never_more_than_the_dataset_has(service: Service) -> No
     assert ann["remaining"]["fraction"] <= 0.75
 
 
+def test_what_is_left_is_told_only_in_terms_of_both_budgets(service: Service) -> None:
+    service.open("users", {"accounting": "zcdp", "rho": 0.01})
+    own = {"accounting": "zcdp", "epsilon": 10.0, "delta": 1e-5}
+    made(service.post(PATH, {"names": ["ann"], "budget": own}))
+
+    (ann,) = service.shown(PATH)["items"]
+
+    assert ann["remaining"] == {"fraction": 1.0, "rho": 0.01}
+
+
 def test_a_spend_is_told_what_its_partition_has_left(service: Service) -> None:
     service.open("users", {"accounting": "zcdp", "rho": 5.0})
     made(service.post(PATH, {"names": ["small"], "budget": {"accounting": "zcdp", "rho": 0.2}}))
@@ -106,6 +118,15 @@ def test_a_partitions_budget_follows_the_datasets_rule(service: Service) -> None
     answer = service.post(PATH, {"names": ["x"], "budget": {"accounting": "gdp", "mu": 0.1}})
 
     assert problem(answer, 422, "invalid-input")["field"] == "budget.accounting"
+
+
+def test_partitions_are_not_opened_with_a_budget_that_allows_nothing(service: Service) -> None:
+    service.open("users", {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5})
+    own = {"accounting": "rdp", "epsilon": 1e-9, "delta": 1e-5}
+
+    answer = service.post(PATH, {"names": ["x"], "budget": own})
+
+    assert problem(answer, 422, "invalid-input")["field"] == "budget"
 
 
 def test_ten_thousand_are_opened_in_one_call(service: Service) -> None:
@@ -171,6 +192,26 @@ def test_expiry_in_a_partition_is_charged_there(service: Service) -> None:
     service.clock.advance(11)
 
     assert (spend(service, "ann"), spend(service, "bob"), spend(service, None)) == (409, 201, 409)
+    service.verified("users")
+
+
+@pytest.mark.parametrize("partition_key", ["fixed", "private"])
+def test_what_expires_together_is_counted_once(service: Service, partition_key: str) -> None:
+    service.open("users", partition_key=partition_key)
+    made(service.post(PATH, {"names": ["ann", "bob", "cy"]}))
+    for times, name in enumerate(["ann", "bob", "cy"], 1):
+        step = {**GAUSSIAN, "noise_std": 7.0}
+        made(service.reserve(times, dataset="users", partition=name, releases=[step]))
+    service.clock.advance(61)
+
+    counted = mock.patch.object(
+        SqlTransaction, "all_partitions", autospec=True, side_effect=SqlTransaction.all_partitions
+    )
+    with counted as count:
+        assert spend(service, "ann") == 201
+
+    assert count.call_count == 1
+    assert service.sequence("users") == 9
     service.verified("users")
 
 

@@ -118,6 +118,14 @@ def test_a_list_of_datasets_limits_everything(adult: Service) -> None:
     assert [item["name"] for item in bearer.shown("/v1/datasets", search="dul")["items"]] == ["adult"]
 
 
+@pytest.mark.parametrize("search", ["dul", "ADULT", "census inc", "%"])
+def test_a_search_finds_the_same_for_a_limited_token(service: Service, search: str) -> None:
+    service.open("adult", description="Census income")
+    bearer = service.make_token("read", datasets=["adult"])
+
+    assert bearer.shown("/v1/datasets", search=search) == service.shown("/v1/datasets", search=search)
+
+
 @pytest.mark.parametrize(
     "authorization",
     [
@@ -206,6 +214,20 @@ def test_a_revoked_token_reads_nothing_after_two_seconds(
     monkeypatch.setattr(gatekeeper, "monotonic", lambda: now + 2.1)
 
     problem(bearer.get("/v1/datasets"), 401, "unauthenticated")
+
+
+def test_a_revoked_token_learns_nothing_from_a_spend_that_is_not_decided(
+    adult: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bearer = adult.make_token("spend")
+    made(bearer.authorize())
+    revoke_elsewhere(adult, bearer.token)
+
+    now = monotonic()
+    monkeypatch.setattr(gatekeeper, "monotonic", lambda: now + 2.1)
+
+    problem(bearer.authorize(dataset="nowhere"), 401, "unauthenticated")
+    problem(bearer.authorize(sample={"scheme": "without-replacement", "rate": 0.1}), 401, "unauthenticated")
 
 
 @pytest.mark.parametrize("token", ["abc", "UPPER", "%00"])

@@ -201,3 +201,7 @@ def test_an_export_never_takes_the_place_of_what_is_no_file(place: list[str], tm
 @pytest.mark.parametrize("command", ["entries", "verify", "export"])
 def test_an_unknown_dataset_is_not_found(place: list[str], command: str) -> None:
     run(command, "nobody", *place).failed(4, "there is no dataset 'nobody'")
+
+
+def test_a_name_that_is_no_text_is_no_broken_ledger(service: Served) -> None:
+    run("verify", "\udcff", "--database", service.database, "--json").failed(2, "no UTF-8")

@@ -358,6 +358,17 @@ def test_what_cannot_be_answered_is_a_page_that_says_so(shared: Service, path: s
     assert "All datasets" in answer.text
 
 
+def test_a_search_finds_a_text_as_it_was_written(service: Service, visitor: Visitor) -> None:
+    service.open("adult", description="Équipe")
+
+    assert datasets_in(visitor.page("/?search=Équipe")) == ["adult"]
+
+
+@pytest.mark.parametrize("left", [10_001, 32_768, 99_999])
+def test_no_page_ends_beyond_a_whole_budget(visitor: Visitor, left: int) -> None:
+    assert visitor.get(f"/?after={left}~adult").status_code == 400
+
+
 def test_a_database_that_is_away_is_a_page_too(
     service: Service, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,37 @@ def test_a_changed_limit_keeps_orders_and_weights(fields: dict[str, Any], change
 
 
 @pytest.mark.parametrize(
+    ("fields", "lower"),
+    [
+        ({"accounting": "zcdp", "rho": 0.5}, {"rho": 1e-9}),
+        ({"accounting": "gdp", "mu": 1.0}, {"mu": 1e-9}),
+        ({"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5}, {"epsilon": 1e-9, "delta": 1e-5}),
+        (
+            {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5, "plan": PLAN},
+            {"epsilon": 1e-9, "delta": 1e-5, "plan": PLAN},
+        ),
+        (
+            {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-5, "order": 16},
+            {"epsilon": 0.5, "delta": 1e-5},
+        ),
+        (
+            {"accounting": "rdp-curve", "orders": [2, 3], "epsilons": [1.0, 1.0]},
+            {"orders": [2, 3], "epsilons": [0.0, 0.0]},
+        ),
+    ],
+)
+def test_a_limit_can_be_lowered_until_nothing_fits(fields: dict[str, Any], lower: dict[str, Any]) -> None:
+    before = Budget.from_fields(fields, ADD_REMOVE)
+    step = gaussian(before, 100.0)
+
+    after = before.relimited({"accounting": fields["accounting"], **lower}, ADD_REMOVE)
+
+    assert before.admits(step.amounts)
+    assert not after.admits(step.amounts)
+    assert after.relimited(fields, ADD_REMOVE).document == before.document
+
+
+@pytest.mark.parametrize(
     ("fields", "changed", "field"),
     [
         ({"accounting": "zcdp", "rho": 0.5}, {"accounting": "gdp", "mu": 1.0}, "budget.accounting"),

@@ -143,6 +143,19 @@ def test_what_fits_respects_a_partitions_own_limit() -> None:
     assert refused.fits["cost_fraction"] == pytest.approx(0.08)
 
 
+@pytest.mark.parametrize(("partition_key", "place"), [("fixed", None), ("private", None), ("private", 1)])
+def test_what_fits_respects_the_limits_of_other_partitions(partition_key: str, place: int | None) -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5), partition_key)
+    driver.open("small", budget=budget_of(accounting="zcdp", rho=0.01))
+    driver.open("plain")
+    charge = gaussian(driver.book.budget, 2.0)  # ρ = 0.125
+
+    refused = driver.authorize(charge, place)
+
+    assert isinstance(refused, Refused)
+    assert refused.fits["cost_fraction"] == pytest.approx(0.08)
+
+
 @pytest.mark.parametrize("fields", BUDGETS)
 def test_a_refusal_changes_nothing_and_later_smaller_spends_still_fit(fields: dict[str, Any]) -> None:
     driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))

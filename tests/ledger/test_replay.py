@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from dpledger.ledger import replay as replay_module
 from dpledger.ledger.budget import Budget
+from dpledger.ledger.decide import crowd_of
 from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Replay, differences
@@ -38,6 +41,23 @@ def test_replay_equals_state(
     pairs = [(kept, replay.partitions[number]) for number, kept in driver.partitions.items()]
     assert differences(driver.book, replay.book, pairs) == []
     assert set(replay.partitions) == set(driver.partitions)
+
+
+def test_reservations_closed_in_a_row_are_counted_once() -> None:
+    driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
+    driver.open("a", "b")
+    charge = gaussian(driver.book.budget, 5.0)
+    for number in (0, 1, 0):
+        driver.reserve(charge, 2, number)
+    for sequence, used in ((3, 0), (4, 1), (5, None)):
+        driver.close(sequence, used)
+    driver.authorize(charge)
+
+    with mock.patch.object(replay_module, "crowd_of", side_effect=crowd_of) as counted:
+        replay = replayed(driver.stored)
+
+    assert counted.call_count == 1
+    assert differences(driver.book, replay.book, []) == []
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ same again, and a dataset's charge for a step never changes once the dataset is 
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dpledger.api.body import MAX_BODY_BYTES, check_media_type, parse_json
+from dpledger.api.house import takes_long
 from dpledger.api.idempotency import check_key, hashed_key, hashed_request
 from dpledger.api.logs import REQUEST_ID
 from dpledger.api.middleware import REQUEST_ID_HEADER, request_id
@@ -41,10 +42,10 @@ _ANY_AGE = float("inf")
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A body that was read: the spend, what it costs, and the hash that tells it from others."""
+    """A body that was read: the spend, what it costs once that is known, and the hash that tells it apart."""
 
     spend: Spend
-    charge: Charge
+    charge: Charge | None
     request: bytes
 
 
@@ -85,12 +86,13 @@ class AuthorizationDesk:
         return await self._answer(dataset, scope["path"], dict(scope["headers"]), receive)
 
     async def _answer(self, dataset: str, path: str, headers: dict[bytes, bytes], receive: Receive) -> Told:
-        caller = await self._caller(headers.get(b"authorization", b"").decode("latin-1"))
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        caller = await self._caller(authorization)
         caller.require(scopes.Scope.SPEND)
         caller.require_dataset(dataset)
         key = check_key(headers.get(b"idempotency-key"))
         check_media_type(headers.get(b"content-type", b"").decode("latin-1"))
-        asked = await self._asked(dataset, await _body(receive))
+        asked = await self._asked(dataset, await _body(receive), authorization)
         intent = Intent(caller.id, hashed_key(path, key), asked.request)
         return await self._decided(Authorization(asked.spend, intent, asked.charge))
 
@@ -99,12 +101,16 @@ class AuthorizationDesk:
         known = self._house.gatekeeper.remembered(shown_token(authorization), _ANY_AGE)
         return known if known is not None else await self._house.caller(authorization)
 
-    async def _asked(self, dataset: str, body: bytes) -> Asked:
+    async def _asked(self, dataset: str, body: bytes, authorization: str) -> Asked:
         asked = self._read.get((dataset, body))
         if asked is not None:
             self._read.move_to_end((dataset, body))
             return asked
+        # What turns a body away tells of the dataset, and no transaction asks about the token first.
+        await self._house.caller(authorization)
         asked = await self._house.compute(self._understood, dataset, body)
+        if asked.charge is None:
+            asked = replace(asked, charge=await self._house.price(asked.spend))
         if len(body) <= _LONGEST_KEPT_BYTES:
             self._read[dataset, body] = asked
             if len(self._read) > _KEPT_BODIES:
@@ -119,7 +125,8 @@ class AuthorizationDesk:
             spend = SpendBody.model_validate(content).to_spend(dataset)
         except ValidationError as error:
             raise invalid_body(error) from None
-        return Asked(spend, self._house.ledger.charge(spend), hashed_request(content))
+        charge = None if takes_long(spend) else self._house.ledger.charge(spend)
+        return Asked(spend, charge, hashed_request(content))
 
     async def _decided(self, authorization: Authorization) -> Told:
         house = self._house

@@ -19,17 +19,19 @@ from dpledger.auth.keys import load_keys
 from dpledger.auth.sessions import SessionKeeper
 from dpledger.ledger.authorizing import Decided
 from dpledger.ledger.clock import Clock
+from dpledger.ledger.entries import Charge
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.grouping import GroupCommitter
 from dpledger.ledger.reading import LedgerReader
 from dpledger.ledger.receipts import Signer
+from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
 from dpledger.storage.fractions import fractions_left
 from dpledger.storage.repository import open_storage
 from dpledger.storage.tokens import TokenStore
 
-__all__ = ["House"]
+__all__ = ["LONG", "House", "takes_long"]
 
 T = TypeVar("T")
 Ticket = asyncio.Future[Decided | Exception]
@@ -37,6 +39,14 @@ _COMMITTERS = {"sqlite": 1, "postgresql": 4}
 """How many datasets are written at once: SQLite has one writer."""
 _WRITERS = 8
 _COMPUTERS = 2
+_LONG_COMPUTERS = 1
+LONG = frozenset({"above-threshold", "output-mixture"})
+"""Mechanisms of which one release may take seconds to price; 64 of any other take less than one."""
+
+
+def takes_long(spend: Spend) -> bool:
+    """Whether computing what a spend is charged may take long."""
+    return any(release.mechanism.kind in LONG for release in spend.releases)
 
 
 class House:
@@ -61,6 +71,7 @@ class House:
         # Writers wait for locks: with places of their own, they never keep readers from a thread.
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)
+        self._long_computers = anyio.CapacityLimiter(_LONG_COMPUTERS)
         self._tell_more()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -100,6 +111,10 @@ class House:
     async def compute(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run what needs the processor for long in a thread of its own kind."""
         return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._computers)
+
+    async def price(self, spend: Spend) -> Charge:
+        """Compute what a spend that takes long is charged: one after another, and in nobody else's way."""
+        return await anyio.to_thread.run_sync(self.ledger.charge, spend, limiter=self._long_computers)
 
     def _tell_more(self) -> None:
         """Have the metrics tell what others know anyway, when they are asked for."""

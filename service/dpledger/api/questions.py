@@ -35,7 +35,7 @@ from dpledger.api.query_bodies import (
     PlannedStep,
     TrialsBody,
 )
-from dpledger.api.schemas import Body, to_releases
+from dpledger.api.schemas import Body, CostRequest, to_releases
 from dpledger.api.theorems import AMPLIFICATION, FULL_LOOK, SIMPLE, TUNING, Theorem, least_of
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.charging import charge_for
@@ -56,8 +56,9 @@ class ChargeQuestion(Body):
 
 def canonical(question: BaseModel) -> str:
     """One line that is the same for the same question."""
-    content = question.model_dump(mode="json", by_alias=True)
-    return json.dumps({"kind": type(question).__name__, "body": content}, sort_keys=True, allow_nan=False)
+    # Not in the mode "json": it stumbles over half a character, which may be the key of what nobody takes.
+    content = {"kind": type(question).__name__, "body": question.model_dump(by_alias=True)}
+    return json.dumps(content, sort_keys=True, allow_nan=False, default=lambda choice: choice.value)
 
 
 def reply(question: str) -> Reply:
@@ -88,6 +89,11 @@ def within(where: str, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
     except InvalidInput as error:
         raise InvalidInput(f"{where}.{error.field}", error.requirement, error.found) from error
+
+
+def _cost(asked: CostRequest) -> Fields:
+    orders = DEFAULT_ORDERS if asked.orders is None else check_orders(asked.orders)
+    return _shown(cost_of(asked.step(), orders))
 
 
 def _conversion(asked: ConversionBody) -> Fields:
@@ -211,6 +217,7 @@ def _shown(cost: Cost) -> Fields:
 
 
 _KINDS: dict[str, tuple[type[BaseModel], Callable[[Any], Fields]]] = {
+    "CostRequest": (CostRequest, _cost),
     "ConversionBody": (ConversionBody, _conversion),
     "AmplificationBody": (AmplificationBody, _amplification),
     "CompositionBody": (CompositionBody, _composition),

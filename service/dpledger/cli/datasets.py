@@ -88,7 +88,7 @@ def open_dataset(
 @at_a_ledger
 def list_datasets(
     place: Place,
-    search: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
+    search: Annotated[str | None, typer.Option(help="Part of the name or description.")] = None,
     limit: Limit = 1000,
     cursor: Cursor = None,
     as_json: AsJson = False,

@@ -21,6 +21,7 @@ from dpledger.dashboard.services import Services
 from dpledger.dashboard.verifying import Verifier
 from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
 from dpledger.ledger.entries import EntryKind
+from dpledger.storage.fractions import WHOLE
 from dpledger.storage.overview import Place, look
 
 __all__ = ["ROUTES", "login_page", "problem_page"]
@@ -87,7 +88,7 @@ def _place(request: Request) -> Place | None:
     if text is None:
         return None
     left, tilde, name = text.partition("~")
-    if not (tilde and left.isascii() and left.isdigit() and len(left) < 6):
+    if not (tilde and left.isascii() and left.isdigit() and len(left) < 6 and int(left) <= WHOLE):
         raise HTTPException(400, "after must be the link of an earlier page")
     return Place(int(left), name)
 

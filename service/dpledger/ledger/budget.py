@@ -97,13 +97,8 @@ class Budget:
     @classmethod
     def from_fields(cls, fields: Any, adjacency: Adjacency) -> "Budget":
         """Make a budget from its wire form; orders and weights are frozen here."""
-        if not isinstance(fields, dict):
-            raise InvalidInput("budget", "an object with accounting and a limit", fields)
-        rest = dict(fields)
-        kinds = [a.value for a in Accounting]
-        accounting = Accounting(check_choice("budget.accounting", rest.pop("accounting", None), kinds))
-        _refuse_unknown(rest, accounting)
-        return _finite(_MAKERS[accounting](rest, adjacency))
+        accounting, rest = _read(fields)
+        return _finite(_MAKERS[accounting](rest, adjacency)).usable()
 
     @classmethod
     def from_document(cls, text: str) -> "Budget":
@@ -145,20 +140,29 @@ class Budget:
         """The share of δ set aside for approximate mechanisms."""
         return float(self.limits[-1])
 
+    def usable(self) -> "Budget":
+        """The same; refused if it leaves nothing at any order, as nothing is opened with such a budget."""
+        if self.accounting is Accounting.RDP and not (self.limits[:-1] > 0.0).any():
+            raise InvalidInput("budget", "large enough for some order of the grid to be usable", self.target)
+        if self.accounting is Accounting.RDP_ORDER and self.limits[0] <= 0.0:
+            requirement = "an order with a positive budget for epsilon and delta"
+            raise InvalidInput("budget.order", requirement, self.orders[0])
+        return self
+
     def relimited(self, fields: dict[str, Any], adjacency: Adjacency) -> "Budget":
-        """The budget with another limit but the same rule, orders and weights."""
-        changed = Budget.from_fields({**fields, **self._frozen(fields)}, adjacency)
-        if changed.accounting is not self.accounting:
+        """The budget with another limit, which may leave nothing, but the same rule, orders and weights."""
+        accounting, rest = _read(fields)
+        if accounting is not self.accounting:
             raise InvalidInput("budget.accounting", f"{self.accounting.value}, fixed at opening", fields)
-        if self.accounting is Accounting.RDP:
-            changed = _finite(_weighted(changed.target, self.orders, _present(self.weights)))
+        if accounting is Accounting.RDP:
+            return _finite(_weighted(rest, self.orders, _present(self.weights)))
+        changed = _finite(_MAKERS[accounting]({**self._frozen(), **rest}, adjacency))
         if not np.array_equal(changed.orders, self.orders):
             raise InvalidInput("budget.orders", "those fixed at opening", changed.orders.tolist())
         return changed
 
-    def _frozen(self, fields: dict[str, Any]) -> dict[str, Any]:
-        absent = self.accounting is Accounting.RDP_ORDER and "order" not in fields
-        return {"order": float(self.orders[0])} if absent else {}
+    def _frozen(self) -> dict[str, Any]:
+        return {"order": float(self.orders[0])} if self.accounting is Accounting.RDP_ORDER else {}
 
     def amounts(self, cost: Cost) -> Floats:
         """What a cost adds to each coordinate; refuses what has no bound in this accounting."""
@@ -216,12 +220,13 @@ class Budget:
     def narrowed(self, own: "Budget | None") -> "Budget":
         """In whose terms a partition with a budget of its own is told what is left: the lesser of both.
 
-        It is for telling alone: what decides are both budgets' limits.
+        It is for telling alone: what decides are both budgets' limits. A term that one of them lacks
+        would tell of the other alone, which may leave more.
         """
         if own is None:
             return self
-        lesser = {name: min(value, self.target.get(name, value)) for name, value in own.target.items()}
-        return replace(own, target=lesser)
+        shared = own.target.keys() & self.target.keys()
+        return replace(own, target={name: min(own.target[name], self.target[name]) for name in shared})
 
     def remaining(self, amounts: Floats) -> dict[str, Any]:
         """What is left in the budget's own terms: the fraction, and that fraction of the target."""
@@ -277,6 +282,17 @@ _FIELDS: dict[Accounting, set[str]] = {
 }
 
 
+def _read(fields: Any) -> tuple[Accounting, dict[str, Any]]:
+    """The accounting of a wire form, and its other fields."""
+    if not isinstance(fields, dict):
+        raise InvalidInput("budget", "an object with accounting and a limit", fields)
+    rest = dict(fields)
+    kinds = [a.value for a in Accounting]
+    accounting = Accounting(check_choice("budget.accounting", rest.pop("accounting", None), kinds))
+    _refuse_unknown(rest, accounting)
+    return accounting, rest
+
+
 def _finite(budget: Budget) -> Budget:
     if not np.isfinite(budget.limits).all():
         raise InvalidInput("budget", "a limit that fits a double-precision number", budget.target)
@@ -330,11 +346,10 @@ def _scalar(name: str, accounting: Accounting, solve: Callable[[float, float], f
     return make
 
 
-def _weighted(target: dict[str, Any], orders: Floats, weights: Floats) -> Budget:
-    epsilon, delta, additive = _epsilon_delta(target)
+def _weighted(fields: dict[str, Any], orders: Floats, weights: Floats) -> Budget:
+    epsilon, delta, additive = _epsilon_delta(fields)
     limits = filters.order_budgets(epsilon, delta, orders, weights)
-    if not (limits > 0.0).any():
-        raise InvalidInput("budget", "large enough for some order of the grid to be usable", target)
+    target = _target(fields, "epsilon", "delta")
     return Budget(Accounting.RDP, orders, np.append(limits, additive), target, weights)
 
 
@@ -343,7 +358,7 @@ def _make_rdp(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
     planned = _planned_order(fields, adjacency, epsilon, delta, filters.PLANNED_WEIGHT)
     orders = np.union1d(filters.FILTER_GRID, [planned])
     weights = filters.default_weights(orders, int(np.searchsorted(orders, planned)))
-    return _weighted(_target(fields, "epsilon", "delta"), orders, weights)
+    return _weighted(fields, orders, weights)
 
 
 def _planned_order(
@@ -363,8 +378,6 @@ def _make_rdp_order(fields: dict[str, Any], adjacency: Adjacency) -> Budget:
     else:
         orders = np.array([_planned_order(fields, adjacency, epsilon, delta, 1.0)])
     limit = filters.order_budgets(epsilon, delta, orders, np.ones(1))
-    if limit[0] <= 0.0:
-        raise InvalidInput("budget.order", "an order with a positive budget for epsilon and delta", orders[0])
     target = _target(fields, "epsilon", "delta")
     return Budget(Accounting.RDP_ORDER, orders, np.append(limit, additive), target)
 

@@ -149,12 +149,10 @@ def frees_room(command: Command) -> bool:
 
 
 def _refusal(book: Book, command: Authorize | Reserve) -> Refused:
-    committed = book.committed_for(command.partition)
-    limits = book.budget.limits if command.partition is None else command.partition.limits(book.budget)
     times = command.times if isinstance(command, Reserve) else 1
     fits = {
         "times": _repetitions_that_fit(book, command, times),
-        "cost_fraction": _fraction_that_fits(book, limits - committed, command.charge.amounts),
+        "cost_fraction": _fraction_that_fits(book, book.room(command.partition), command.charge.amounts),
     }
     return Refused(_asked(command), book.remaining(command.partition), book.sequence, fits)
 

@@ -129,6 +129,8 @@ class LedgerReader:
             found = _differences(replay, stored)
         except BrokenLedger as broken:
             return _verdict(name, reached, False, [str(broken)])
+        except UnicodeEncodeError:  # the name that was asked for is no text: there is no such ledger
+            raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             # What was tampered with may no longer be readable at all.
             return _verdict(name, reached, False, [f"cannot be replayed: {error}"])

@@ -48,6 +48,7 @@ class Replay:
         self._dataset_id = dataset_id
         self._name = name
         self._book: Book | None = None
+        self._counted = True
         self._priced: Charge | None = None
         self.unit: str | None = None
         self.reservations: dict[int, Reservation] = {}
@@ -59,9 +60,21 @@ class Replay:
     @property
     def book(self) -> Book:
         """The state after the entries taken so far."""
+        book = self._uncounted
+        if not self._counted:
+            self._book = book = replace(book, crowd=crowd_of(book, self.partitions.values()))
+            self._counted = True
+        return replace(book, sequence=self.sequence, head=self.head)
+
+    @property
+    def _uncounted(self) -> Book:
+        """The same, whose crowd may be of before the last reservations were closed.
+
+        To count looks at every partition: once for many that are closed one after another.
+        """
         if self._book is None:
             raise BrokenLedger(0, "there is no opening entry")
-        return replace(self._book, sequence=self.sequence, head=self.head)
+        return self._book
 
     def take(self, stored: StoredEntry) -> None:
         """Check the next link and apply what the entry records."""
@@ -103,12 +116,11 @@ class Replay:
     def _apply(self, command: Command) -> None:
         if isinstance(command, (Authorize, Reserve)) and not would_fit(self.book, command):
             raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
-        book, changed = apply(self.book, command)
+        frees = frees_room(command)
+        self._book, changed = apply(self._uncounted if frees else self.book, command)
         for partition in changed:
             self.partitions[partition.number] = partition
-        if frees_room(command) and self.partitions:
-            book = replace(book, crowd=crowd_of(book, self.partitions.values()))
-        self._book = book
+        self._counted = self._counted and not (frees and self.partitions)
 
     def _partition(self, entry: Entry) -> Partition | None:
         if entry.partition is None:

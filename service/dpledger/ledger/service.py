@@ -107,7 +107,9 @@ class LedgerService:
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
             book = sitting.book
             names = _numbered(book.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
-            own = None if budget_fields is None else book.budget.relimited(budget_fields, book.adjacency)
+            own = None
+            if budget_fields is not None:
+                own = book.budget.relimited(budget_fields, book.adjacency).usable()
             taken = sitting.record(OpenPartitions(names, own), intent.actor)
             body = {"dataset": name, "sequence": taken.entry.sequence, "opened": len(names)}
             return Answer("granted", text({**body, "first": names[0], "last": names[-1]}))

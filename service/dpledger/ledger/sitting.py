@@ -156,9 +156,16 @@ class Sitting:
     def _expire_what_is_due(self) -> None:
         if not (self.book.whole.open_reservations or self.book.partitions):
             return
+        recount = False
         for due in self._transaction.due_reservations(self.book.dataset_id, self._now_us):
-            self.record(Expire(self._as_it_stands(due)), SERVICE_ACTOR)
+            expired = decide(self.book, Expire(self._as_it_stands(due)), self.stamp(SERVICE_ACTOR))
+            assert isinstance(expired, Granted), "only spending can be refused"
+            # Counting looks at every partition, and nothing is decided before the last has expired.
+            self._take(expired._replace(recount=False), None)
             self._expired.add(due.sequence)
+            recount |= expired.recount
+        if recount:
+            self.book = replace(self.book, crowd=self._recounted(self.book))
 
     def _as_it_stands(self, held: Reservation) -> Reservation:
         if held.partition is None:

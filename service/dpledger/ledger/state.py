@@ -216,9 +216,18 @@ class Book:
             return self._fits(amounts, partition)
 
     def _fits(self, amounts: Floats, partition: Partition | None) -> bool:
-        if partition is None and self.partition_key == "fixed":
-            return self.budget.holds(raised(self.whole.committed, amounts), self.crowd.headroom)
-        after = raised(self.committed_for(partition), amounts)
-        if partition is not None and self.partition_key == "fixed":
-            return self.budget.holds(after, partition.limits(self.budget))
-        return self.budget.holds(after, self.crowd.least_limit)
+        committed, limits = self._bounded(partition)
+        return self.budget.holds(raised(committed, amounts), limits)
+
+    def room(self, partition: Partition | None) -> Floats:
+        """How much more fits at each coordinate, for every record that a spend would concern."""
+        committed, limits = self._bounded(partition)
+        return limits - committed
+
+    def _bounded(self, partition: Partition | None) -> tuple[Floats, Floats]:
+        """What is committed where a spend would be added, and the limits that it is held against."""
+        if self.partition_key != "fixed":
+            return self.committed_for(partition), self.crowd.least_limit
+        if partition is None:
+            return self.whole.committed, self.crowd.headroom
+        return self.committed_for(partition), partition.limits(self.budget)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Executable, Integer, Select, and_, bindparam, func, or_, select, text, update
+from sqlalchemy import Executable, Integer, Select, Text, and_, bindparam, func, or_, select, text, update
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.ledger.budget import Budget
@@ -91,7 +91,9 @@ def _page(searching: bool) -> Select[Any]:
     page = _DATASET.where(datasets.c.name > bindparam("after")).order_by(datasets.c.name)
     if searching:
         texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
-        page = page.where(or_(*[each.like(bindparam("pattern"), escape="\\") for each in texts]))
+        # Lowered where the texts are: a database may leave letters as they are that Python lowers.
+        pattern = func.lower(bindparam("pattern", type_=Text))
+        page = page.where(or_(*[each.like(pattern, escape="\\") for each in texts]))
     return page.limit(bindparam("limit", type_=Integer))
 
 
@@ -168,7 +170,7 @@ def datasets_page(session: Session, after: str, limit: int, search: str | None) 
     """Datasets by name, behind one; ``search`` is part of a name or description, in any case."""
     values: dict[str, Any] = {"after": after, "limit": limit}
     if search is not None:
-        values["pattern"] = f"%{_escaped(search.lower())}%"
+        values["pattern"] = f"%{_escaped(search)}%"
     return [_dataset(row) for row in session.rows(_page(search is not None), values)]
 
 

@@ -145,7 +145,9 @@ def _urgent(searching: bool) -> Select[Any]:
     page = _GLANCE.where(_BEHIND)
     if searching:
         texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
-        page = page.where(or_(*[each.like(bindparam("pattern"), escape="\\") for each in texts]))
+        # Lowered where the texts are: a database may leave letters as they are that Python lowers.
+        pattern = func.lower(bindparam("pattern", type_=Text))
+        page = page.where(or_(*[each.like(pattern, escape="\\") for each in texts]))
     return page.order_by(datasets.c.left_basis_points, datasets.c.name).limit(_LIMIT)
 
 
@@ -276,7 +278,7 @@ class Look:
         left, name = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
         values: dict[str, Any] = {"left": left, "name": name, "limit": limit}
         if search:
-            values["pattern"] = f"%{_escaped(search.lower())}%"
+            values["pattern"] = f"%{_escaped(search)}%"
         return [_glance(row) for row in self._session.rows(_urgent(bool(search)), values)]
 
     def urgent_among(

@@ -1,14 +1,19 @@
 """Authorizations: one at a time, and lists across datasets and partitions."""
 
+import contextlib
+
 from fastapi import APIRouter, Request, Response
 
+from dpledger.accounting.errors import AccountingError
 from dpledger.api.answers import AuthorizationAnswer, BulkAnswer
 from dpledger.api.authorizing import AuthorizationDesk
+from dpledger.api.house import takes_long
 from dpledger.api.keyed import HouseOf, IntentOf, decided
 from dpledger.api.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
 from dpledger.api.routing import GuardedRoute, caller_of, guarded
 from dpledger.api.schemas import BulkBody
 from dpledger.auth.scopes import Scope
+from dpledger.ledger.errors import LedgerError
 
 __all__ = ["router"]
 
@@ -43,4 +48,7 @@ async def post_authorizations(request: Request, body: BulkBody, house: HouseOf, 
     for name in {item.dataset for item in body.items}:
         caller_of(request).require_dataset(name)
     spends = await house.compute(body.spends)
+    for spend in filter(takes_long, spends):
+        with contextlib.suppress(LedgerError, AccountingError):  # told item by item
+            await house.price(spend)
     return await decided(house, intent, house.ledger.authorize_all, spends, body.mode)

@@ -1,14 +1,21 @@
 """What a step would cost; nothing is recorded."""
 
+from typing import Any
+
+import anyio.to_thread
 from fastapi import APIRouter
 
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.validation import check_orders
+from dpledger.api.answering import BUSY, as_told
 from dpledger.api.answers import CostAnswer
+from dpledger.api.house import LONG
+from dpledger.api.keyed import HouseOf
 from dpledger.api.problems import ADJACENCY_MISMATCH, UNPROVEN
 from dpledger.api.routing import GuardedRoute, guarded
 from dpledger.api.schemas import CostRequest
+from dpledger.api.worker import TOO_HARD
 from dpledger.auth.scopes import Scope
 
 __all__ = ["router"]
@@ -16,10 +23,15 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1", tags=["accounting"], route_class=GuardedRoute)
 
 
-@router.post("/costs", summary="What a step would cost")
-@guarded(Scope.READ, may_answer=[ADJACENCY_MISMATCH, UNPROVEN])
-def post_costs(request: CostRequest) -> CostAnswer:
+@router.post("/costs", response_model=CostAnswer, summary="What a step would cost")
+@guarded(Scope.READ, may_answer=[ADJACENCY_MISMATCH, UNPROVEN, BUSY, TOO_HARD])
+async def post_costs(request: CostRequest, house: HouseOf) -> Any:
     """Answer the proven cost of a step in every notion that applies; nothing is recorded."""
-    # Not async on purpose: FastAPI then runs it in a thread, and a slow bound leaves the event loop free.
+    if any(release.mechanism in LONG for release in request.releases):
+        return as_told(await house.questions.ask(request)).response()
+    return await anyio.to_thread.run_sync(_cost, request)
+
+
+def _cost(request: CostRequest) -> CostAnswer:
     orders = DEFAULT_ORDERS if request.orders is None else check_orders(request.orders)
     return CostAnswer.of(cost_of(request.step(), orders))

@@ -65,7 +65,7 @@ def get_datasets(
     house: HouseOf,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-    search: Annotated[Search | None, Query(description="Part of the name.")] = None,
+    search: Annotated[Search | None, Query(description="Part of the name or description.")] = None,
 ) -> Response:
     """List the datasets that the token reaches, by name."""
     after, allowed = text_after(cursor), caller_of(request).datasets
@@ -81,12 +81,18 @@ def _allowed(
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in names:
-        if name > after and (search or "") in name and len(found) < limit:
+        if name > after and len(found) < limit:
             try:
-                found.append(reader.dataset(name))
+                shown_there = reader.dataset(name)
             except NotFound:
                 continue
+            if _mentions(shown_there, (search or "").lower()):
+                found.append(shown_there)
     return found
+
+
+def _mentions(item: dict[str, Any], wanted: str) -> bool:
+    return wanted in item["name"].lower() or wanted in item["description"].lower()
 
 
 @router.get("/{dataset}", responses={200: {"model": DatasetAnswer}}, summary="Show a dataset")

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from dpledger.api.answers import ReservationAnswer, ReservationPage, SettlementAnswer
+from dpledger.api.house import takes_long
 from dpledger.api.keyed import HouseOf, IntentOf, decided
 from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.problems import (
@@ -34,6 +35,8 @@ router = APIRouter(prefix="/v1", tags=["reservations"], route_class=GuardedRoute
 async def post_reservation(dataset: str, body: ReservationBody, house: HouseOf, intent: IntentOf) -> Response:
     """Hold up to ``times`` repetitions; what is not settled in time is charged in full."""
     spend = await house.compute(body.to_spend, dataset)
+    if takes_long(spend):
+        await house.price(spend)  # the ledger finds it remembered, and no writer waits for it
     return await decided(house, intent, house.ledger.reserve, spend, body.times, body.expires_in_seconds)
 
 
