@@ -59,6 +59,30 @@ def test_equals_the_formula_at_50_digits(scale: float) -> None:
         assert_bounds(found[index], exact, within=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("share", "rare", "common", "order"),
+    [
+        (6.2e-88, 0.0666, 2e-20, 50.3),
+        (1e-70, 58.0, 1e-9, 1.02),
+        (1e-12, 1.5, 1e-15, 2.0),
+        (1e-300, 680.0, 1e-9, 2.0),
+    ],
+)
+def test_a_large_part_that_is_hardly_ever_taken_does_not_drown_the_common_one(
+    share: float, rare: float, common: float, order: float
+) -> None:
+    shares = [share, 1.0 - share]
+    found = mixture_curve([np.array([rare]), np.array([common])], shares, np.array([order]))[0]
+    with digits(400):
+        excess = mp.mpf(order) - 1
+        moments = [
+            mp.mpf(q) * mp.expm1(excess * mp.mpf(part))
+            for q, part in zip(shares, (rare, common), strict=True)
+        ]
+        exact = mp.log1p(mp.fsum(moments)) / excess
+    assert_bounds(found, exact, within=0.01)
+
+
 def test_noise_scaled_to_a_secret_batch_is_not_amplified() -> None:
     """Where only the record's own batches get large noise, the batches tell each other apart."""
     rate, sigma, order = 0.01, 1.0, 2.0

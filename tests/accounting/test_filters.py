@@ -247,6 +247,11 @@ def test_a_budget_that_no_order_serves_is_unreachable() -> None:
         best_order_for_plan(DP_SGD, None, 1e-6, 1e-12)
 
 
+def test_a_step_that_costs_next_to_nothing_still_has_a_best_order() -> None:
+    hardly = Step((Release(Gaussian(1e-160, 300.0)),))
+    assert best_order_for_plan(hardly, None, 1e100, 0.05) > 1.0
+
+
 def test_the_grid_is_frozen() -> None:
     assert not FILTER_GRID.flags.writeable
     assert FILTER_GRID[0] == 1.25

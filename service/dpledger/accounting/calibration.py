@@ -64,16 +64,19 @@ _TOLERANCE = 1e-7
 _COARSE_TOLERANCE = 0.03
 _NOISE_RANGE = 60.0
 """Noise is looked for within a factor e^60 of the start."""
+_LEAST_LOG, _LARGEST_LOG = -708.0, 709.0
+"""Noise beyond their exponentials is no normal float."""
 _LEAST_RATE = 1e-12
 _FIRST_RATE = math.log(10.0)
 _LEAST_COST = 1e-300
 _FINE_STEP = 0.02
 _APART = 1e-3
 """Orders nearer than this share of a fine step say nothing of how headroom bends between them."""
-_FEW = 4
+_FEW, _MANY = 4, 16
+_WIDE_STEPS: Floats = np.linspace(-0.5, 0.5, _MANY)
 _WORTHWHILE = 2e-5
 """Headroom, in logarithms, for which another order is worth its evaluation."""
-_MOST_REFINEMENTS = 4
+_MOST_REFINEMENTS = 6
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def calibrate_noise(
     steps
         Repetitions, each on a fresh sample.
     start
-        Where to begin looking; only speed depends on it.
+        Where to begin looking; the answer is the least within a factor e^60 of it.
 
     Raises
     ------
@@ -172,7 +175,8 @@ def calibrate_noise(
 def _least_noise(cost_at: CostAt, goal: Goal, steps: int, start: float) -> Calibration:
     search = _Search(cost_at, _checked(goal), check_count("steps", steps), sign=1.0)
     centre = math.log(check_positive("start", start))
-    return _proven_noise(search, *search.solve(centre, (centre - _NOISE_RANGE, centre + _NOISE_RANGE)))
+    limits = max(centre - _NOISE_RANGE, _LEAST_LOG), min(centre + _NOISE_RANGE, _LARGEST_LOG)
+    return _proven_noise(search, *search.solve(centre, limits))
 
 
 def _proven_noise(search: "_Search", value: float, orders: Floats) -> Calibration:
@@ -379,26 +383,33 @@ def _finer(cost: Cost, goal: Goal, steps: int) -> Floats | None:
     """Better orders than the cost's, or None where they will do.
 
     Inside a set of orders: the best one, and three real ones about the vertex of the parabola through
-    its neighbours, unless that promises nothing. At the end of a set of few: the set moved there; of
-    the whole orders: the default grid.
+    its neighbours, unless that promises nothing. Next to an order that allows nothing, which has no
+    parabola: many orders between the two neighbours. At the end of a set: many orders to either side; of
+    the whole orders in either case: the default grid.
     """
     if not isinstance(goal, Approximate):
         return None
     room = _order_headroom(cost, goal, steps)
     index, few = int(room.argmax()), room.size <= _FEW
     known = float(cost.orders[index])
-    if not 0 < index < room.size - 1 or not np.isfinite(room[index - 1 : index + 2]).all():
-        if few:
-            return _about(math.log(known - 1.0), known)
-        return DEFAULT_ORDERS if room.size == _WHOLE_ORDERS.size else None
-    near = slice(index - 1, index + 2)
-    vertex, gain = _vertex(np.log(cost.orders[near] - 1.0), room[near])
-    return None if few and gain < _WORTHWHILE else _about(vertex, known)
+    inside, near = 0 < index < room.size - 1, slice(index - 1, index + 2)
+    if not inside or not np.isfinite(room[near]).all():
+        if room.size == _WHOLE_ORDERS.size:
+            return DEFAULT_ORDERS
+        if inside:
+            low, high = cost.orders[index - 1] - 1.0, cost.orders[index + 1] - 1.0
+            return _with_known(np.linspace(np.log(low), np.log(high), _MANY), known)
+        wide = math.log(known - 1.0) + _WIDE_STEPS
+        return None if room.size == DEFAULT_ORDERS.size else _with_known(wide, known)
+    places = np.log(cost.orders[near] - 1.0)
+    vertex, gain = _vertex(places, room[near])
+    step = min(_FINE_STEP, 0.5 * float(places[2] - places[0]))
+    about = _with_known(vertex + step * np.array([-1.0, 0.0, 1.0]), known)
+    return None if few and gain < _WORTHWHILE else about
 
 
-def _about(centre: float, known: float) -> Floats:
-    """Three real orders about 1 + e^centre, and the known one, which replaces any that it all but equals."""
-    places = centre + np.array([-_FINE_STEP, 0.0, _FINE_STEP])
+def _with_known(places: Floats, known: float) -> Floats:
+    """Orders 1 + e^place, and the known one, which replaces any that it all but equals."""
     apart = np.abs(places - math.log(known - 1.0)) > _APART * _FINE_STEP
     return np.sort(np.append(1.0 + np.exp(places[apart]), known))
 

@@ -171,5 +171,6 @@ def _granted(step: Step, times: int, epsilon: float, delta: float, weight: float
     if rest <= 0.0:
         raise Unreachable(f"{times} steps need an additive delta of {times * cost.delta!r}, not {delta!r}")
     budget = renyi_budget(orders, epsilon, math.log(weight) + math.log(rest))
-    granted: Floats = budget / np.maximum(cost.epsilons, np.finfo(np.float64).tiny)
+    with np.errstate(over="ignore"):  # what costs next to nothing is granted without end
+        granted: Floats = budget / np.maximum(cost.epsilons, np.finfo(np.float64).tiny)
     return granted

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import settle
@@ -14,6 +13,7 @@ __all__ = ["check_probabilities", "log_mixture_moments", "mixture_curve"]
 _SUM_TOLERANCE = 1e-9
 _EXPONENT_ROUNDING = 2.0**-48
 """Relative: sixteen units in the last place."""
+_LARGE_EXPONENT = 600.0
 
 
 def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orders: Floats) -> Floats:
@@ -41,17 +41,20 @@ def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orde
 def log_mixture_moments(exponents: Floats, shares: Floats) -> Floats:
     """log Σ_j q_j e^(x_j) of each row of exponents x ≥ 0, rounded up, for probabilities q that sum to 1.
 
-    Where the exponents are small it is log1p(Σ q (e^x − 1)): no digits are lost to the 1. Elsewhere the
-    exponents' own rounding is added to the result, which it exceeds where a rare large part meets a
-    small total.
+    It is log1p(Σ q (e^x − 1)): no digits are lost to the 1, nor to a large part that is hardly ever taken.
+    Where e^x is too large for that the largest is drawn out, and the rounding of what is then added up
+    to the result is added to it.
     """
     present = shares > 0.0
     exponents, shares = exponents[:, present], shares[present]
     largest = exponents.max(axis=1)
-    small = largest < 1.0
-    near = np.log1p(np.expm1(np.where(small[:, None], exponents, 0.0)) @ shares)
-    far = special.logsumexp(exponents, axis=1, b=shares) + _EXPONENT_ROUNDING * largest
-    return settle(np.where(small, near, far), ulps=64 + shares.size)
+    small = largest < _LARGE_EXPONENT
+    excess = np.expm1(np.where(small[:, None], exponents, 0.0)) @ shares
+    near = np.log1p(excess * (1.0 + _EXPONENT_ROUNDING * largest))
+    rest = np.log(np.exp(exponents - largest[:, None]) @ shares)
+    far = largest + rest + _EXPONENT_ROUNDING * (largest - rest)
+    moments: Floats = np.where(small, near, far)
+    return settle(moments, ulps=64 + shares.size)
 
 
 def check_probabilities(values: Sequence[float]) -> Floats:

@@ -55,7 +55,10 @@ class Exponential(Mechanism):
 
 @dataclass(frozen=True)
 class NoisyMax(Mechanism):
-    """Report-noisy-max: the candidate whose score plus noise of scale ``scale`` is largest (or smallest).
+    """Report-noisy-max: the candidate whose score plus noise of scale ``scale`` is largest.
+
+    For the smallest score give the negatives: the smallest of score plus noise is not private for Gumbel and
+    exponential noise, which are not symmetric (100 equal scores, e = 1: e^4.46 where e^2 is claimed).
 
     Statement: with e = Δ/b, where all scores move the same way (``monotonic``), and with 2e in the place
     of e otherwise:
