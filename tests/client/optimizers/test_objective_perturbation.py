@@ -188,7 +188,7 @@ def test_a_tolerance_below_what_a_solver_reaches_is_refused(tolerance: float) ->
 def test_so_little_regularisation_that_margins_are_all_rounding_is_refused(
     ledger: Ledger, strength: float
 ) -> None:
-    """Rows along one direction leave the other to the linear term, which goes far there before Λ stops it."""
+    """The linear term drives the minimiser far away before Λ stops it, and there no margin is precise."""
     account = account_of(ledger)
     with pytest.raises(ValueError, match="tolerance must be at least"):
         trained(account, ObjectivePerturbation(2.0), Logistic(L2(strength)))
