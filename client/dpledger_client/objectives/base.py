@@ -157,7 +157,7 @@ def clip_factors(norms: Floats, limit: float) -> Floats:
     """By how much each gradient is shortened; 0 where the norm is not finite, or too large for a factor."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         factors = np.minimum(1.0, limit / norms)
-        return np.where(np.isfinite(norms) & (factors >= _LEAST_FACTOR), factors, 0.0)
+        return np.where(factors >= _LEAST_FACTOR, factors, 0.0)  # no comparison with NaN is true
 
 
 def usable(rows: Floats, factors: Floats) -> Floats:
