@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
+from dpledger.api import schemas
 from dpledger.api.body import MAX_BODY_BYTES, parse_json
-from dpledger.api.routes import costs
 from tests.api.service import problem
 
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 2.0}
@@ -186,7 +186,7 @@ class Sharper(AdjacencyMismatch):
 def test_a_domain_error_has_one_answer(
     client: TestClient, error: Exception, slug: str, members: dict[str, str]
 ) -> None:
-    with mock.patch.object(costs, "cost_of", side_effect=error):
+    with mock.patch.object(schemas, "cost_of", side_effect=error):
         found = problem(client.post("/v1/costs", json=BODY), 422, slug)
 
     assert found["detail"] == str(error)
@@ -195,7 +195,7 @@ def test_a_domain_error_has_one_answer(
 
 
 def test_an_unexpected_error_tells_nothing_of_the_inside(client: TestClient) -> None:
-    with mock.patch.object(costs, "cost_of", side_effect=ZeroDivisionError("secret 7")):
+    with mock.patch.object(schemas, "cost_of", side_effect=ZeroDivisionError("secret 7")):
         response = client.post("/v1/costs", json=BODY)
 
     problem(response, 500, "internal-error")

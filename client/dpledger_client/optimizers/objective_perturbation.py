@@ -166,10 +166,8 @@ class ObjectivePerturbation(Method):
         if multiplier * math.sqrt(dimension) > _MOST_NOISE:
             raise ValueError(f"noise_multiplier must be below 2**22/√{dimension}, found {multiplier!r}")
         sensitivity = problem.lipschitz * (1.0 if adjacency == "add-remove" else 2.0)
-        output, rounding = (
-            self.output_factor * multiplier,
-            problem.rounding(dimension, multiplier * sensitivity),
-        )
+        output = self.output_factor * multiplier
+        rounding = problem.rounding(dimension, multiplier * sensitivity)
         if rounding > self.tolerance:
             raise ValueError(
                 f"tolerance must be at least {rounding:.2g}, found {self.tolerance!r}: with so little "

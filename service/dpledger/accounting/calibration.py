@@ -383,29 +383,38 @@ def _finer(cost: Cost, goal: Goal, steps: int) -> Floats | None:
     """Better orders than the cost's, or None where they will do.
 
     Inside a set of orders: the best one, and three real ones about the vertex of the parabola through
-    its neighbours, unless that promises nothing. Next to an order that allows nothing, which has no
-    parabola: many orders between the two neighbours. At the end of a set: many orders to either side; of
-    the whole orders in either case: the default grid.
+    its neighbours, unless that promises nothing.
     """
     if not isinstance(goal, Approximate):
         return None
     room = _order_headroom(cost, goal, steps)
-    index, few = int(room.argmax()), room.size <= _FEW
-    known = float(cost.orders[index])
-    inside, near = 0 < index < room.size - 1, slice(index - 1, index + 2)
-    if not inside or not np.isfinite(room[near]).all():
-        if room.size == _WHOLE_ORDERS.size:
-            return DEFAULT_ORDERS
-        if inside:
-            low, high = cost.orders[index - 1] - 1.0, cost.orders[index + 1] - 1.0
-            return _with_known(np.linspace(np.log(low), np.log(high), _MANY), known)
-        wide = math.log(known - 1.0) + _WIDE_STEPS
-        return None if room.size == DEFAULT_ORDERS.size else _with_known(wide, known)
+    index = int(room.argmax())
+    near = slice(index - 1, index + 2)
+    if not 0 < index < room.size - 1 or not np.isfinite(room[near]).all():
+        return _wider(cost.orders, index)
     places = np.log(cost.orders[near] - 1.0)
     vertex, gain = _vertex(places, room[near])
+    if room.size <= _FEW and gain < _WORTHWHILE:
+        return None
     step = min(_FINE_STEP, 0.5 * float(places[2] - places[0]))
-    about = _with_known(vertex + step * np.array([-1.0, 0.0, 1.0]), known)
-    return None if few and gain < _WORTHWHILE else about
+    return _with_known(vertex + step * np.array([-1.0, 0.0, 1.0]), float(cost.orders[index]))
+
+
+def _wider(orders: Floats, best: int) -> Floats | None:
+    """Better orders where no parabola goes through the best one and its neighbours.
+
+    Of the whole orders: the default grid. Next to one that allows nothing: many between the two
+    neighbours. At the end of a set: many to either side, unless it is the default grid's.
+    """
+    if orders.size == _WHOLE_ORDERS.size:
+        return DEFAULT_ORDERS
+    known = float(orders[best])
+    if 0 < best < orders.size - 1:
+        low, high = np.log(orders[[best - 1, best + 1]] - 1.0)
+        return _with_known(np.linspace(low, high, _MANY), known)
+    if orders.size == DEFAULT_ORDERS.size:
+        return None
+    return _with_known(math.log(known - 1.0) + _WIDE_STEPS, known)
 
 
 def _with_known(places: Floats, known: float) -> Floats:

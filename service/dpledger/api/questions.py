@@ -92,8 +92,7 @@ def within(where: str, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _cost(asked: CostRequest) -> Fields:
-    orders = DEFAULT_ORDERS if asked.orders is None else check_orders(asked.orders)
-    return _shown(cost_of(asked.step(), orders))
+    return _shown(asked.cost())
 
 
 def _conversion(asked: ConversionBody) -> Fields:

@@ -5,9 +5,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
+from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
+from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import MAX_RELEASES, Release, Step
+from dpledger.accounting.validation import check_orders
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.answers import parse_identifier
 from dpledger.ledger.budget import Accounting
@@ -150,6 +154,10 @@ class CostRequest(Body):
         """The step description; an error names the release that it is in."""
         sample = Sample() if self.sample is None else self.sample.to_domain()
         return Step(to_releases(self.releases), sample, self.adjacency)
+
+    def cost(self) -> Cost:
+        """What it costs, at the orders asked for or at the default ones."""
+        return cost_of(self.step(), DEFAULT_ORDERS if self.orders is None else check_orders(self.orders))
 
 
 class PlanBody(Body):

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Executable, Integer, Select, Text, and_, bindparam, func, or_, select, text, update
+from sqlalchemy import Executable, Integer, Select, and_, bindparam, select, text, update
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.ledger.budget import Budget
@@ -16,6 +16,7 @@ from dpledger.storage.budgets import budget_from_document, budget_numbered, put_
 from dpledger.storage.cache import Notes
 from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
 from dpledger.storage.lists import listed, rows_listed
+from dpledger.storage.searching import mentioning, pattern_of
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import budgets, datasets
 
@@ -90,10 +91,7 @@ def _lock(size: int) -> Select[Any]:
 def _page(searching: bool) -> Select[Any]:
     page = _DATASET.where(datasets.c.name > bindparam("after")).order_by(datasets.c.name)
     if searching:
-        texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
-        # Lowered where the texts are: a database may leave letters as they are that Python lowers.
-        pattern = func.lower(bindparam("pattern", type_=Text))
-        page = page.where(or_(*[each.like(pattern, escape="\\") for each in texts]))
+        page = page.where(mentioning())
     return page.limit(bindparam("limit", type_=Integer))
 
 
@@ -170,7 +168,7 @@ def datasets_page(session: Session, after: str, limit: int, search: str | None) 
     """Datasets by name, behind one; ``search`` is part of a name or description, in any case."""
     values: dict[str, Any] = {"after": after, "limit": limit}
     if search is not None:
-        values["pattern"] = f"%{_escaped(search)}%"
+        values["pattern"] = pattern_of(search)
     return [_dataset(row) for row in session.rows(_page(search is not None), values)]
 
 
@@ -180,12 +178,6 @@ def budget_of(session: Session, dataset_id: int) -> Budget:
     if row is None:
         raise NotFound("dataset", str(dataset_id))
     return budget_from_document(row[0])
-
-
-def _escaped(search: str) -> str:
-    for special in ("\\", "%", "_"):
-        search = search.replace(special, f"\\{special}")
-    return search
 
 
 def _dataset(row: Row) -> DatasetRow:

@@ -22,7 +22,6 @@ from sqlalchemy import (
     bindparam,
     func,
     literal_column,
-    or_,
     select,
     tuple_,
 )
@@ -43,6 +42,7 @@ from dpledger.storage.entries import entries_numbered, entries_page
 from dpledger.storage.lists import listed, of_dataset, rows_listed
 from dpledger.storage.partitions import partitions_numbered, partitions_page
 from dpledger.storage.reservations import open_reservations_page
+from dpledger.storage.searching import mentioning, pattern_of
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import (
     HAS_SPENT,
@@ -144,10 +144,7 @@ _BEHIND = tuple_(datasets.c.left_basis_points, datasets.c.name) > tuple_(
 def _urgent(searching: bool) -> Select[Any]:
     page = _GLANCE.where(_BEHIND)
     if searching:
-        texts = func.lower(datasets.c.name), func.lower(datasets.c.description)
-        # Lowered where the texts are: a database may leave letters as they are that Python lowers.
-        pattern = func.lower(bindparam("pattern", type_=Text))
-        page = page.where(or_(*[each.like(pattern, escape="\\") for each in texts]))
+        page = page.where(mentioning())
     return page.order_by(datasets.c.left_basis_points, datasets.c.name).limit(_LIMIT)
 
 
@@ -278,7 +275,7 @@ class Look:
         left, name = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
         values: dict[str, Any] = {"left": left, "name": name, "limit": limit}
         if search:
-            values["pattern"] = f"%{_escaped(search)}%"
+            values["pattern"] = pattern_of(search)
         return [_glance(row) for row in self._session.rows(_urgent(bool(search)), values)]
 
     def urgent_among(
@@ -439,9 +436,3 @@ def _glance(row: Row) -> Glance:
 def _spender(row: Sequence[Any], size: int) -> RunRow:
     name, count, raw, first_at_us, last_at_us = row
     return RunRow(name, count, vector_from_bytes(raw, size), first_at_us, last_at_us)
-
-
-def _escaped(search: str) -> str:
-    for special in ("\\", "%", "_"):
-        search = search.replace(special, f"\\{special}")
-    return search

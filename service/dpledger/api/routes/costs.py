@@ -5,9 +5,6 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter
 
-from dpledger.accounting.orders import DEFAULT_ORDERS
-from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.validation import check_orders
 from dpledger.api.answering import BUSY, as_told
 from dpledger.api.answers import CostAnswer
 from dpledger.api.house import LONG
@@ -29,9 +26,4 @@ async def post_costs(request: CostRequest, house: HouseOf) -> Any:
     """Answer the proven cost of a step in every notion that applies; nothing is recorded."""
     if any(release.mechanism in LONG for release in request.releases):
         return as_told(await house.questions.ask(request)).response()
-    return await anyio.to_thread.run_sync(_cost, request)
-
-
-def _cost(request: CostRequest) -> CostAnswer:
-    orders = DEFAULT_ORDERS if request.orders is None else check_orders(request.orders)
-    return CostAnswer.of(cost_of(request.step(), orders))
+    return CostAnswer.of(await anyio.to_thread.run_sync(request.cost))
