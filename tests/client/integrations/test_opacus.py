@@ -1,51 +1,119 @@
 """The Opacus accountant through its interface.
 
-Opacus itself is not among the tests' dependencies: a stand-in calls the accountant in the order that Opacus
-documents for its optimizer (clip, noise, hook, step). ``make test-torch`` runs ``with_torch.py`` with the
+Opacus itself is not among the tests' dependencies: stand-ins call the accountant in the order that Opacus
+documents for its optimizer (clip, noise, hook, step). ``make test-torch`` runs ``with_opacus.py`` with the
 real one.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpledger_client import Account, BudgetExhausted, Gaussian, Ledger, Poisson
-from dpledger_client.errors import AdjacencyMismatch
+from dpledger_client.integrations import opacus
+from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
 from dpledger_client.integrations.opacus import LedgerAccountant
 from tests.client.optimizers.contract import charged_entries
 
 _NUMBERS = itertools.count()
-RATE, NOISE = 0.01, 1.1
+RECORDS, BATCH, NOISE = 1_000, 10, 1.1
+RATE = BATCH / RECORDS
+NEVER = "never refused"
 
 
-class StandInOptimizer:
-    """The part of ``opacus.optimizers.DPOptimizer`` that an accountant sees."""
+class Inner:
+    """The part of ``torch.optim.Optimizer`` that an accountant sees."""
 
-    def __init__(self, noise_multiplier: float = NOISE) -> None:
-        self.noise_multiplier = noise_multiplier
-        self.accumulated_iterations = 1
-        self.noised = 0
+    def __init__(self) -> None:
+        self.hooks: list[Callable[..., None]] = []
         self.moved = 0
-        self._hook: Callable[[Any], None] | None = None
 
-    def attach_step_hook(self, hook: Callable[[Any], None]) -> None:
-        self._hook = hook
+    def register_step_pre_hook(self, hook: Callable[..., None]) -> "Handle":
+        self.hooks.append(hook)
+        return Handle(self.hooks, hook)
 
     def step(self) -> None:
-        self.noised += 1
-        if self._hook is not None:
-            self._hook(self)
+        for hook in self.hooks:
+            hook(self, (), {})
         self.moved += 1
 
 
-def account_of(ledger: Ledger, epsilon: float = 3.0, adjacency: str = "add-remove") -> Account:
+class Handle:
+    def __init__(self, hooks: list[Callable[..., None]], hook: Callable[..., None]) -> None:
+        self.hooks, self.hook = hooks, hook
+
+    def remove(self) -> None:
+        self.hooks.remove(self.hook)
+
+
+class DPOptimizer:
+    """The part of ``opacus.optimizers.DPOptimizer`` that an accountant sees."""
+
+    def __init__(self, noise_multiplier: float = NOISE, inner: Inner | None = None) -> None:
+        self.noise_multiplier = noise_multiplier
+        self.max_grad_norm = 1.0
+        self.expected_batch_size = -1.0
+        self.accumulated_iterations = 1
+        self.original_optimizer = inner or Inner()
+        self.noised = 0
+        self.cleared = 0
+        self.signals: list[bool] = []
+        self.hook: Callable[[Any], None] | None = None
+
+    @property
+    def moved(self) -> int:
+        return self.original_optimizer.moved
+
+    def attach_step_hook(self, hook: Callable[[Any], None]) -> None:
+        self.hook = hook
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        self.signals.append(do_skip)
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        self.cleared += set_to_none
+
+    def step(self) -> None:
+        self.noised += 1
+        if self.hook is not None:
+            self.hook(self)
+        self.original_optimizer.step()
+
+
+class AdaClipDPOptimizer(DPOptimizer):
+    """Named as Opacus' optimizer that also releases how many gradients were not clipped."""
+
+
+class Loader:
+    """The part of a loader that an accountant sees."""
+
+    def __init__(self, batches: Any = None) -> None:
+        self.batch_sampler = batches or PoissonBatches(SamplingPlan(RECORDS, BATCH), RECORDS)
+
+
+def account_of(ledger: Ledger, epsilon: float = 3.0, **facts: Any) -> Account:
     dataset = ledger.dataset(f"opacus-{next(_NUMBERS)}")
-    return dataset.open({"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}, adjacency=adjacency).run(
-        "job"
-    )
+    budget = {"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}
+    return dataset.open(budget, **{"records": RECORDS, **facts}).run("job")
+
+
+class Training:
+    """An accountant with its stand-ins."""
+
+    def __init__(self, account: Account, noise: float = NOISE, **options: Any) -> None:
+        self.optimizer = DPOptimizer(noise)
+        loader = Loader()
+        self.batches: Iterator[list[int]] = itertools.chain.from_iterable(
+            itertools.repeat(loader.batch_sampler)
+        )
+        self.accountant = LedgerAccountant(account, self.optimizer, loader, **options)
+
+    def step(self) -> None:
+        next(self.batches)
+        self.optimizer.step()
 
 
 def made_until_refused(step: Callable[[], None]) -> int:
@@ -54,84 +122,202 @@ def made_until_refused(step: Callable[[], None]) -> int:
             step()
         except BudgetExhausted:
             return made
-    raise AssertionError("never refused")
+    raise AssertionError(NEVER)
+
+
+def settled(account: Account) -> list[int]:
+    return [entry["used"] for entry in account.dataset.entries() if entry["kind"] == "settled"]
 
 
 def test_each_step_is_an_entry_before_the_parameters_move(ledger: Ledger) -> None:
-    account, optimizer = account_of(ledger), StandInOptimizer()
-    accountant = LedgerAccountant(account)
-    optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(RATE))
+    account = account_of(ledger)
+    training = Training(account)
     for step in range(1, 4):
-        optimizer.step()
-        assert len(charged_entries(account.dataset)) == optimizer.moved == step
+        training.step()
+        assert len(charged_entries(account.dataset)) == training.optimizer.moved == step
 
     [release] = charged_entries(account.dataset)[0]["step"]["releases"]
     assert (release["mechanism"], release["sensitivity"], release["noise_std"]) == ("gaussian", 1.0, NOISE)
     assert charged_entries(account.dataset)[0]["step"]["sample"] == {"scheme": "poisson", "rate": RATE}
-    assert len(accountant) == 3
-    assert accountant.history == [(NOISE, RATE, 3)]
+    assert len(training.accountant) == 3
+    assert training.accountant.history == [(NOISE, RATE, 3)]
+
+
+def test_an_accountant_that_no_optimizer_asks_cannot_be_made(ledger: Ledger) -> None:
+    """Set on an engine after its make_private, it would charge nothing."""
+    with pytest.raises(ValueError, match="use make_private"):
+        LedgerAccountant(account_of(ledger))
+
+
+def test_a_rate_that_opacus_derived_is_refused(ledger: Ledger) -> None:
+    accountant = Training(account_of(ledger)).accountant
+    with pytest.raises(ValueError, match="secret"):
+        accountant.get_optimizer_hook_fn(RATE)
+    with pytest.raises(ValueError, match=r"the rate must be 0\.01"):
+        accountant.step(noise_multiplier=NOISE, sample_rate=1 / 99)
+
+
+@pytest.mark.parametrize("size", [9, 11, len("measured!")])
+def test_another_expected_batch_size_is_refused(ledger: Ledger, size: int) -> None:
+    account = account_of(ledger)
+    training = Training(account)
+    assert training.optimizer.expected_batch_size == BATCH
+    training.optimizer.expected_batch_size = size
+    with pytest.raises(ValueError, match="expected_batch_size must be 10"):
+        training.step()
+
+    assert training.optimizer.moved == 0
+    assert charged_entries(account.dataset) == []
+
+
+@pytest.mark.parametrize("batches", [[[1, 2], [3]], object()])
+def test_a_loader_that_does_not_sample_is_refused(ledger: Ledger, batches: Any) -> None:
+    with pytest.raises(ValueError, match="the loader must be"):
+        LedgerAccountant(account_of(ledger), DPOptimizer(), Loader(batches))
+
+
+def test_a_second_step_on_one_batch_is_refused(ledger: Ledger) -> None:
+    account = account_of(ledger)
+    training = Training(account)
+    training.step()
+    with pytest.raises(ValueError, match="a batch of its own"):
+        training.optimizer.step()
+
+    assert training.optimizer.moved == len(charged_entries(account.dataset)) == 1
+
+
+def test_batches_fetched_ahead_are_used_one_by_one() -> None:
+    batches = PoissonBatches(SamplingPlan(RECORDS, 500), RECORDS, ahead=True)
+    assert len(list(batches)) == len(batches) == 2
+    batches.use()
+    batches.use()
+    with pytest.raises(ValueError, match="a batch of its own"):
+        batches.use()
+
+
+def test_ranks_draw_from_parts_that_are_disjoint_and_together_are_all() -> None:
+    plan = SamplingPlan(records=7, batch_size=7)
+    parts = [next(iter(PoissonBatches(plan, 7, rank=rank, ranks=3))) for rank in range(3)]
+
+    assert parts == [[0, 3, 6], [1, 4], [2, 5]]
+    assert plan.expected_batch_size(ranks=2) == 3.5
+
+
+def test_the_parameters_do_not_move_without_a_yes(ledger: Ledger) -> None:
+    """Whatever else is attached to the optimizer, or if the one inside it is called directly."""
+    account = account_of(ledger)
+    training = Training(account)
+    training.optimizer.attach_step_hook(lambda _optimizer: None)
+    for step in (training.step, training.optimizer.original_optimizer.step):
+        with pytest.raises(ValueError, match="may not move"):
+            step()
+
+    assert training.optimizer.moved == 0
+    assert charged_entries(account.dataset) == []
+
+
+def test_of_two_accountants_of_one_optimizer_the_last_decides(ledger: Ledger) -> None:
+    account, inner = account_of(ledger), Inner()
+    earlier, later = DPOptimizer(inner=inner), DPOptimizer(inner=inner)
+    for optimizer in (earlier, later):
+        loader = Loader()
+        LedgerAccountant(account, optimizer, loader)
+        next(iter(loader.batch_sampler))
+    later.step()
+    with pytest.raises(ValueError, match="may not move"):
+        earlier.step()
+
+    assert inner.moved == 1
 
 
 def test_an_account_with_a_journal_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     """A restarted job would be told the old yes again, and Opacus would draw other noise to it."""
     account = account_of(ledger)
     with pytest.raises(ValueError, match="journal"):
-        LedgerAccountant(account.dataset.run("job", journal=tmp_path / "job.journal"))
+        Training(account.dataset.run("job", journal=tmp_path / "job.journal"))
 
 
 def test_an_optimizer_that_releases_more_than_gradients_is_refused(ledger: Ledger) -> None:
     """Opacus' adaptive clipping also releases how many gradients were not clipped, by noise of its own."""
-    account, optimizer = account_of(ledger), StandInOptimizer()
-    optimizer.target_unclipped_quantile = 0.5  # type: ignore[attr-defined]
-    optimizer.attach_step_hook(LedgerAccountant(account).get_optimizer_hook_fn(RATE))
-
-    with pytest.raises(ValueError, match="adaptive clipping"):
-        optimizer.step()
-    assert optimizer.moved == 0
-    assert charged_entries(account.dataset) == []
+    with pytest.raises(ValueError, match="optimizer must be one of"):
+        LedgerAccountant(account_of(ledger), AdaClipDPOptimizer(), Loader())
 
 
-def test_refused_it_moves_nothing(ledger: Ledger) -> None:
-    account, optimizer = account_of(ledger, epsilon=0.5), StandInOptimizer(0.7)
-    optimizer.attach_step_hook(LedgerAccountant(account).get_optimizer_hook_fn(0.2))
-    assert made_until_refused(optimizer.step) == optimizer.moved
+def test_refused_it_moves_nothing_and_forgets_the_batch(ledger: Ledger) -> None:
+    account = account_of(ledger, epsilon=0.05)
+    training = Training(account, 0.7)
+    assert made_until_refused(training.step) == training.optimizer.moved
 
-    assert optimizer.moved == optimizer.noised - 1 == len(charged_entries(account.dataset))
+    assert training.optimizer.moved == training.optimizer.noised - 1 == len(charged_entries(account.dataset))
+    assert training.optimizer.cleared == 1
 
 
 def test_a_reservation_settles_what_was_used(ledger: Ledger) -> None:
-    account, optimizer = account_of(ledger), StandInOptimizer()
-    with LedgerAccountant(account, reserve=4) as accountant:
-        optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(RATE))
+    account = account_of(ledger)
+    training = Training(account, reserve=4)
+    with training.accountant:
         for _ in range(6):
-            optimizer.step()
+            training.step()
 
-    settled = [entry for entry in account.dataset.entries() if entry["kind"] == "settled"]
-    assert [entry["used"] for entry in settled] == [4, 2]
+    assert settled(account) == [4, 2]
+
+
+def test_a_reservation_is_settled_with_the_last_of_its_accountant(ledger: Ledger) -> None:
+    account = account_of(ledger)
+    training = Training(account, reserve=4)
+    training.step()
+    assert settled(account) == []
+    del training
+
+    assert settled(account) == [1]
+
+
+def test_a_checkpoint_settles(ledger: Ledger) -> None:
+    account = account_of(ledger)
+    training = Training(account, reserve=4)
+    training.step()
+    training.accountant.state_dict()
+    assert settled(account) == [1]
+    training.step()
+    training.accountant.close()
+
+    assert settled(account) == [1, 1]
 
 
 def test_a_change_of_noise_is_another_step(ledger: Ledger) -> None:
     account = account_of(ledger)
-    with LedgerAccountant(account, reserve=4) as accountant:
+    training = Training(account, reserve=4)
+    with training.accountant:
         for noise in (1.0, 1.0, 2.0, 1.0):
-            accountant.step(noise_multiplier=noise, sample_rate=RATE)
+            training.optimizer.noise_multiplier = noise
+            training.step()
 
-    assert accountant.history == [(1.0, RATE, 2), (2.0, RATE, 1), (1.0, RATE, 1)]
-    settled = [entry for entry in account.dataset.entries() if entry["kind"] == "settled"]
-    assert [entry["used"] for entry in settled] == [2, 1, 1]
+    assert training.accountant.history == [(1.0, RATE, 2), (2.0, RATE, 1), (1.0, RATE, 1)]
+    assert settled(account) == [2, 1, 1]
+
+
+def test_a_change_of_the_clipping_norm_is_refused(ledger: Ledger) -> None:
+    """Ghost clipping goes on clipping at the old norm, while the noise follows the new one."""
+    account = account_of(ledger)
+    training = Training(account)
+    training.optimizer.max_grad_norm = 0.5
+    with pytest.raises(ValueError, match="clipping norm must stay"):
+        training.step()
+
+    assert charged_entries(account.dataset) == []
 
 
 def test_a_reservation_beyond_the_budget_is_cut_to_what_fits(ledger: Ledger) -> None:
     account = account_of(ledger)
     fits = account.dataset.forecast(Gaussian(1.0, NOISE), Poisson(RATE))["fits"]
-    with LedgerAccountant(account, reserve=5_000) as accountant:
+    with Training(account, reserve=5_000).accountant as accountant:
         made = made_until_refused(lambda: accountant.step(noise_multiplier=NOISE, sample_rate=RATE))
 
     assert made == fits < 5_000
 
 
 def test_epsilon_is_that_of_the_published_composition(ledger: Ledger) -> None:
-    accountant = LedgerAccountant(account_of(ledger))
+    accountant = Training(account_of(ledger)).accountant
     assert accountant.get_epsilon(1e-5) == 0.0
 
     accountant.load_state_dict({"mechanism": "dpledger", "history": [(NOISE, RATE, 1_000)]})
@@ -140,49 +326,102 @@ def test_epsilon_is_that_of_the_published_composition(ledger: Ledger) -> None:
     assert len(accountant) == 1_000
 
 
-def test_noise_for_a_target_comes_from_the_service(ledger: Ledger) -> None:
-    accountant = LedgerAccountant(account_of(ledger))
-    noise = accountant.noise_multiplier(epsilon=1.0, delta=1e-5, sample_rate=RATE, steps=1_000)
-
-    assert noise == pytest.approx(1.5131, abs=2e-4)
-
-
 def test_a_checkpoint_keeps_the_history(ledger: Ledger) -> None:
     account = account_of(ledger)
-    accountant, again = LedgerAccountant(account), LedgerAccountant(account)
-    accountant.step(noise_multiplier=NOISE, sample_rate=RATE)
-    again.load_state_dict(accountant.state_dict())
+    training, again = Training(account), Training(account)
+    training.step()
+    again.accountant.load_state_dict(training.accountant.state_dict())
 
-    assert again.history == accountant.history
+    assert again.accountant.history == training.accountant.history
     assert LedgerAccountant.mechanism() == "dpledger"
-    assert accountant.state_dict({"more": 1})["more"] == 1
+    assert training.accountant.state_dict({"more": 1})["more"] == 1
+    assert len(charged_entries(account.dataset)) == 1
 
 
-@pytest.mark.parametrize("state", [{}, {"mechanism": "rdp", "history": []}, {"mechanism": "dpledger"}])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"mechanism": "rdp", "history": []},
+        {"mechanism": "dpledger"},
+        {"mechanism": "dpledger", "history": [], "dataset": "another"},
+    ],
+)
 def test_another_accountant_s_checkpoint_is_refused(ledger: Ledger, state: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="state_dict must be"):
-        LedgerAccountant(account_of(ledger)).load_state_dict(state)
+        Training(account_of(ledger)).accountant.load_state_dict(state)
 
 
 def test_accumulated_samples_are_refused(ledger: Ledger) -> None:
-    account, optimizer = account_of(ledger), StandInOptimizer()
-    optimizer.accumulated_iterations = 2
-    optimizer.attach_step_hook(LedgerAccountant(account).get_optimizer_hook_fn(RATE))
+    account = account_of(ledger)
+    training = Training(account)
+    training.optimizer.accumulated_iterations = 2
     with pytest.raises(ValueError, match="2 accumulated"):
-        optimizer.step()
+        training.step()
 
-    assert optimizer.moved == 0
+    assert training.optimizer.moved == 0
     assert charged_entries(account.dataset) == []
 
 
-def test_replace_one_is_refused_by_the_ledger(ledger: Ledger) -> None:
-    with pytest.raises(AdjacencyMismatch):
-        LedgerAccountant(account_of(ledger, adjacency="replace-one")).step(
-            noise_multiplier=NOISE, sample_rate=RATE
-        )
+def test_only_the_splitter_of_batches_puts_a_step_off(ledger: Ledger) -> None:
+    """Put off by hand, one step adds up several samples, and none of its numbers shows it."""
+    optimizer = Training(account_of(ledger)).optimizer
+    with pytest.raises(ValueError, match="use BatchMemoryManager"):
+        optimizer.signal_skip_step()
+    optimizer.signal_skip_step(do_skip=False)
+
+    assert optimizer.signals == [False]
 
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, float("nan")])
 def test_a_step_without_noise_is_refused(ledger: Ledger, noise: float) -> None:
+    training = Training(account_of(ledger), noise)
     with pytest.raises(ValueError, match="noise_std"):
-        LedgerAccountant(account_of(ledger)).step(noise_multiplier=noise, sample_rate=RATE)
+        training.step()
+
+    assert training.optimizer.moved == 0
+
+
+class Engine:
+    """An engine that was not to be used."""
+
+    secure_mode = False
+
+    def make_private(self, **_given: Any) -> None:
+        raise AssertionError(NEVER)
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "message"),
+    [
+        ({"records": None}, {}, "public number of records"),
+        ({"adjacency": "replace-one"}, {}, "adjacency add-remove"),
+        ({}, {"records": 999}, "the dataset's own 1000"),
+        ({}, {"batch_size": 1_001}, "at most 1000"),
+        ({}, {"poisson_sampling": False}, "poisson_sampling"),
+        ({}, {"noise_generator": object()}, "seed"),
+        ({}, {"rand_on_empty": True}, "rand_on_empty"),
+        ({}, {"clipping": "adaptive"}, "adaptive clipping"),
+    ],
+)
+def test_what_no_bound_covers_is_refused_before_anything_is_made(
+    ledger: Ledger, facts: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    class DataLoader:
+        batch_size = BATCH
+
+    given = {"module": None, "optimizer": None, "noise_multiplier": NOISE, "max_grad_norm": 1.0, **options}
+    with pytest.raises(ValueError, match=message):
+        opacus.make_private(Engine(), account_of(ledger, **facts), data_loader=DataLoader(), **given)
+
+
+def test_the_records_of_a_partition_are_given(ledger: Ledger) -> None:
+    dataset = account_of(ledger, partition_key="fixed").dataset
+    dataset.open_partitions(["ann"])
+    account = dataset.run("job", partition="ann")
+    with pytest.raises(ValueError, match="public number of records"):
+        opacus._plan(account, BATCH, None)
+
+    assert opacus._plan(account, BATCH, 50) == SamplingPlan(50, BATCH)
+    with pytest.raises(ValueError, match="batch_size must be given"):
+        opacus._plan(account, None, 50)
