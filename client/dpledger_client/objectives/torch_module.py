@@ -36,7 +36,8 @@ class TorchModule(Objective):
     ----------
     module
         A ``torch.nn.Module`` whose output for an example depends on that example alone: no batch
-        normalisation. It is not changed; :meth:`load` puts parameters into it.
+        normalisation. Its parameters that require a gradient are trained, the others stay as they are. It is
+        not changed; :meth:`load` puts parameters into it.
     loss
         From the outputs and the target of one example, each with a first dimension of 1, to a scalar that
         is not negative, such as ``torch.nn.functional.cross_entropy`` (the default).
@@ -70,15 +71,16 @@ class TorchModule(Objective):
         self.loss_of = loss or self._torch.nn.functional.cross_entropy
         self.classes = None if classes is None else check_count("classes", classes, least=2)
         self.chunk_size = check_count("chunk_size", chunk_size)
-        self._shapes = {name: value.shape for name, value in module.named_parameters()}
-        self._like = next(module.parameters())
+        trained = _trained(module)
+        self._shapes = {name: value.shape for name, value in trained.items()}
+        self._like = next(iter(trained.values()))
 
     def dimension(self, X: Any, y: Any) -> int:
         return sum(shape.numel() for shape in self._shapes.values())
 
     def initial(self, X: Any, y: Any) -> Floats:
-        parts = [_numbers(value).ravel() for value in self.module.parameters()]
-        return np.concatenate(parts)
+        values = dict(self.module.named_parameters())
+        return np.concatenate([_numbers(values[name]).ravel() for name in self._shapes])
 
     def losses(self, w: Floats, X: Any, y: Any) -> Floats:
         each = self._func.vmap(self._loss, in_dims=(None, 0, 0))
@@ -120,8 +122,9 @@ class TorchModule(Objective):
     def load(self, w: Floats) -> Any:
         """Put parameters into the module, and return it."""
         with self._torch.no_grad():
-            for name, value in self.module.named_parameters():
-                value.copy_(self._named(w)[name])
+            values = dict(self.module.named_parameters())
+            for name, value in self._named(w).items():
+                values[name].copy_(value)
         return self.module
 
     def _loss(self, named: dict[str, Any], row: Any, target: Any) -> Any:
@@ -162,6 +165,14 @@ class TorchModule(Objective):
             name: piece.reshape(shape)
             for piece, (name, shape) in zip(pieces, self._shapes.items(), strict=True)
         }
+
+
+def _trained(module: Any) -> dict[str, Any]:
+    """The parameters that require a gradient, by name."""
+    found = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    if not found:
+        raise ValueError("module must have a parameter that requires a gradient")
+    return found
 
 
 def _numbers(tensor: Any) -> Floats:

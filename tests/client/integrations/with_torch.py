@@ -1,14 +1,12 @@
-"""Torch modules as objectives, and the real Opacus: run by ``make test-torch``, which has both installed.
+"""Torch modules as objectives: run by ``make test-torch``, which has torch installed.
 
-The name keeps this file out of ``make test``, whose environment has neither.
+The name keeps this file out of ``make test``, whose environment does not.
 """
 
 # X is what everybody calls it.
 # ruff: noqa: N806
 
-import contextlib
 import itertools
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from dpledger_client import BudgetExhausted, Ledger, no_noise_for_testing
+from dpledger_client import Ledger, no_noise_for_testing
 from dpledger_client._arrays import Floats
-from dpledger_client.integrations.opacus import LedgerAccountant
 from dpledger_client.objectives import L2, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.torch_module import TorchModule
 from dpledger_client.optimizers import minimize
 from dpledger_client.optimizers.dp_sgd import DPSGD
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from opacus import PrivacyEngine
-    from opacus.accountants import IAccountant, RDPAccountant
-    from opacus.utils.batch_memory_manager import BatchMemoryManager
 
 _NUMBERS = itertools.count()
 RECORDS, FEATURES, CLASSES = 60, 4, 3
@@ -151,82 +142,28 @@ def test_without_noise_it_is_logistic_regression_in_two_classes(ledger: Ledger) 
     np.testing.assert_allclose(found.w, own.w, atol=1e-12)
 
 
-def private(accountant: LedgerAccountant, noise: float = 1.1) -> tuple[Any, Any, Any]:
+def test_frozen_parameters_are_not_trained(ledger: Ledger) -> None:
+    """They count neither in the dimension nor in the norm that is clipped."""
     X, y = data()
-    rows = torch.utils.data.TensorDataset(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
-    module = torch.nn.Linear(FEATURES, CLASSES)
-    engine = PrivacyEngine()
-    engine.accountant = accountant
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made: tuple[Any, Any, Any] = engine.make_private(
-            module=module,
-            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-            data_loader=torch.utils.data.DataLoader(rows, batch_size=12),
-            noise_multiplier=noise,
-            max_grad_norm=1.0,
-        )
-    return made
+    module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 8), torch.nn.Tanh(), torch.nn.Linear(8, CLASSES))
+    module[0].requires_grad_(False)
+    body, head = [value.clone() for value in module[0].parameters()], module[2].weight.clone()
+    objective = TorchModule(module, classes=CLASSES)
+    inside = TorchModule(module[2], classes=CLASSES)
+    rows = module[:2](torch.as_tensor(X, dtype=torch.float32)).detach().numpy()
+    w = objective.initial(X, y)
+    assert len(w) == objective.dimension(X, y) == 8 * CLASSES + CLASSES
+    np.testing.assert_allclose(
+        objective.clipped_gradient_sum(w, X, y, 0.1), inside.clipped_gradient_sum(w, rows, y, 0.1), atol=1e-5
+    )
+
+    method = DPSGD(3, batch_size=30, clip=1.0, noise_multiplier=1.0, step_size=1.0)
+    account = dataset_of(ledger).run("job")
+    objective.load(minimize(objective, X, y, account=account, method=method, progress=False).w)
+    assert all(torch.equal(old, new) for old, new in zip(body, module[0].parameters(), strict=True))
+    assert not torch.equal(head, module[2].weight)
 
 
-def epoch(model: Any, optimizer: Any, loader: Any) -> None:
-    for X, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(X), y).backward()
-        optimizer.step()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_opacus_trains_and_every_step_is_charged(ledger: Ledger) -> None:
-    dataset = dataset_of(ledger)
-    with LedgerAccountant(dataset.run("job"), reserve=20) as accountant:
-        model, optimizer, loader = private(accountant)
-        for _ in range(3):
-            epoch(model, optimizer, loader)
-
-    assert len(accountant) == 3 * len(loader)
-    used = [entry["used"] for entry in dataset.entries() if entry["kind"] == "settled"]
-    assert sum(used) == len(accountant)
-    assert accountant.history == [(1.1, 1.0 / len(loader), len(accountant))]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_opacus_moves_nothing_when_the_ledger_refuses(ledger: Ledger) -> None:
-    accountant = LedgerAccountant(dataset_of(ledger, epsilon=3.0).run("job"))
-    model, optimizer, loader = private(accountant)
-    with contextlib.suppress(BudgetExhausted):
-        for _ in range(1_000):
-            epoch(model, optimizer, loader)
-    steps = len(accountant)
-    assert 0 < steps < 1_000 * len(loader)
-    before = [value.detach().clone() for value in model.parameters()]
-    with pytest.raises(BudgetExhausted):
-        epoch(model, optimizer, loader)
-    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-    assert len(accountant) == steps
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_opacus_splits_a_batch_and_it_is_one_step(ledger: Ledger) -> None:
-    accountant = LedgerAccountant(dataset_of(ledger).run("job"))
-    model, optimizer, loader = private(accountant)
-    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as split:
-        epoch(model, optimizer, split)
-
-    assert len(accountant) == len(loader)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_epsilon_is_what_opacus_own_accountant_says(ledger: Ledger) -> None:
-    """Both by Rényi curves; its fixed orders cost it a little."""
-    ours, peer = LedgerAccountant(dataset_of(ledger).run("job")), RDPAccountant()
-    ours.history = peer.history = [(1.1, 0.01, 1_000)]
-
-    assert ours.get_epsilon(1e-5) == pytest.approx(peer.get_epsilon(1e-5), rel=1e-2)
-    assert ours.get_epsilon(1e-5) <= peer.get_epsilon(1e-5) * (1.0 + 1e-6)
-
-
-def test_it_has_all_of_the_interface() -> None:
-    public = {name for name in vars(IAccountant) if not name.startswith("_")}
-
-    assert public <= set(dir(LedgerAccountant))
+def test_a_module_without_anything_to_train_is_refused() -> None:
+    with pytest.raises(ValueError, match="requires a gradient"):
+        TorchModule(linear(CLASSES).requires_grad_(False), classes=CLASSES)

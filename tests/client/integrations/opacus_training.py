@@ -1,0 +1,166 @@
+"""Trainings with the real Opacus: the network and the loop of its MNIST example, on data made here."""
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dpledger_client import BudgetExhausted, Dataset, Ledger
+from dpledger_client.integrations.opacus import make_private
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from opacus import PrivacyEngine
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+
+RECORDS, BATCH, NOISE = 400, 40, 0.8
+STEPS = RECORDS // BATCH
+
+
+class ConvNet(nn.Module):
+    """The network of Opacus' ``examples/mnist.py``: two convolutions, two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, 8, 2, padding=3)
+        self.conv2 = nn.Conv2d(16, 32, 4, 2)
+        self.fc1 = nn.Linear(32 * 4 * 4, 32)
+        self.fc2 = nn.Linear(32, 10)
+
+    def forward(self, images: Any) -> Any:
+        found = functional.max_pool2d(functional.relu(self.conv1(images)), 2, 1)
+        found = functional.max_pool2d(functional.relu(self.conv2(found)), 2, 1)
+        return self.fc2(functional.relu(self.fc1(found.view(-1, 32 * 4 * 4))))
+
+
+def images(records: int = RECORDS) -> Any:
+    """Pictures of MNIST's shape in which the class is a bright row."""
+    random = torch.Generator().manual_seed(7)
+    labels = torch.randint(0, 10, (records,), generator=random)
+    pictures = 0.3 * torch.randn(records, 1, 28, 28, generator=random)
+    pictures[torch.arange(records), 0, 2 * labels + 4] += 3.0
+    return torch.utils.data.TensorDataset(pictures, labels)
+
+
+def train(model: Any, optimizer: Any, loader: Any, criterion: Any = None) -> None:
+    """One epoch, as in the example."""
+    model.train()
+    criterion = criterion or nn.CrossEntropyLoss()
+    for data, target in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(data), target)
+        loss.backward()
+        optimizer.step()
+
+
+class Job:
+    """A private training of the example's network, with the number of moves that it made."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        data: Any = None,
+        batch_size: int = BATCH,
+        noise: float = NOISE,
+        module: Any = None,
+        workers: int = 0,
+        **options: Any,
+    ) -> None:
+        module = module or ConvNet()
+        self.engine = engine()
+        self.moves = 0
+        made = make_private(
+            self.engine,
+            dataset.run("job"),
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.25),
+            data_loader=torch.utils.data.DataLoader(
+                data or images(), batch_size=batch_size, num_workers=workers
+            ),
+            noise_multiplier=noise,
+            **{"max_grad_norm": 1.0, **options},
+        )
+        self.model, self.optimizer, *criterion, self.loader = made
+        self.criterion = criterion[0] if criterion else None
+        self.optimizer.original_optimizer.register_step_post_hook(self._moved)
+
+    @property
+    def accountant(self) -> Any:
+        return self.engine.accountant
+
+    def epoch(self, loader: Any = None) -> None:
+        train(self.model, self.optimizer, loader or self.loader, self.criterion)
+
+    def _moved(self, *_given: Any) -> None:
+        self.moves += 1
+
+
+def engine() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PrivacyEngine()
+
+
+def charged(dataset: Dataset) -> int:
+    """How many steps the ledger charged, single ones and those of settled reservations."""
+    entries = list(dataset.entries())
+    single = sum(entry["kind"] == "authorized" for entry in entries)
+    return single + sum(entry["used"] for entry in entries if entry["kind"] == "settled")
+
+
+def train_as_rank(rank: int, folder: str, ranks: int, options: dict[str, Any]) -> None:
+    """One of several processes that train one model; writes what it made to a file of its own."""
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks
+    )
+    warnings.simplefilter("ignore")
+    report = _report(rank, folder, options)
+    (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(report))
+    torch.distributed.destroy_process_group()
+
+
+def _report(rank: int, folder: str, options: dict[str, Any]) -> dict[str, Any]:
+    refused, epochs, spoiled_rank = None, options.pop("epochs"), options.pop("spoiled_rank", None)
+    with Ledger.embedded(Path(folder) / "ledger.db") as ledger:
+        # One seed on all ranks, as many scripts have it: batches must differ all the same.
+        torch.manual_seed(1)
+        job = Job(
+            ledger.dataset("mnist"),
+            module=DifferentiallyPrivateDistributedDataParallel(ConvNet()),
+            **options,
+        )
+        if rank == spoiled_rank:
+            job.optimizer.expected_batch_size += 1
+        try:
+            with job.accountant:
+                for _ in range(epochs):
+                    job.epoch()
+        except (BudgetExhausted, ValueError) as error:
+            refused = type(error).__name__
+    total = sum(value.double().sum().item() for value in job.model.parameters())
+    return {"moves": job.moves, "noted": len(job.accountant), "refused": refused, "sum": total}
+
+
+def train_and_leave(database: str) -> None:
+    """Train three steps of a reservation and end, without settling."""
+    warnings.simplefilter("ignore")
+    job = Job(Ledger.embedded(database).dataset("mnist"), reserve=50)
+    for data, target in job.loader:
+        job.optimizer.zero_grad()
+        nn.CrossEntropyLoss()(job.model(data), target).backward()
+        job.optimizer.step()
+        if job.moves == 3:
+            sys.exit()
+
+
+if __name__ == "__main__":
+    train_and_leave(sys.argv[1])

@@ -1,0 +1,437 @@
+"""The real Opacus under a ledger: run by ``make test-torch``, which has it installed.
+
+The name keeps this file out of ``make test``, whose environment has neither torch nor Opacus.
+"""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from opacus.accountants import IAccountant, RDPAccountant
+from opacus.schedulers import ExponentialGradClip, ExponentialNoise
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from scipy import stats
+
+from dpledger_client import BudgetExhausted, Dataset, Ledger
+from dpledger_client.integrations.opacus import LedgerAccountant, make_private, make_private_with_epsilon
+from tests.client.integrations.opacus_training import (
+    BATCH,
+    NOISE,
+    RECORDS,
+    STEPS,
+    Job,
+    charged,
+    engine,
+    images,
+    train,
+    train_as_rank,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with Ledger.embedded(Path(tmp_path_factory.mktemp("ledger")) / "ledger.db") as ledger:
+        yield ledger
+
+
+def dataset_of(ledger: Ledger, epsilon: float = 50.0, **facts: Any) -> Dataset:
+    budget = {"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}
+    return ledger.dataset(f"opacus-{next(_NUMBERS)}").open(budget, **{"records": RECORDS, **facts})
+
+
+def accuracy(model: Any, data: Any) -> float:
+    model.eval()
+    with torch.no_grad():
+        return float((model(data.tensors[0]).argmax(dim=1) == data.tensors[1]).double().mean())
+
+
+def parameters(model: Any) -> list[Any]:
+    return [value.detach().clone() for value in model.parameters()]
+
+
+def same(left: list[Any], right: list[Any]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+
+
+def linear() -> Any:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 10))
+
+
+def test_the_mnist_example_is_charged_step_by_step(ledger: Ledger) -> None:
+    dataset, data = dataset_of(ledger), images()
+    job = Job(dataset, data=data, reserve=25)
+    with job.accountant:
+        for _ in range(4):
+            job.epoch()
+
+    assert charged(dataset) == job.moves == len(job.accountant) == 4 * STEPS
+    assert job.accountant.history == [(NOISE, BATCH / RECORDS, 4 * STEPS)]
+    assert accuracy(job.model, data) > 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grad_sample_mode": "ghost"},
+        {"grad_sample_mode": "functorch"},
+        {"clipping": "per_layer", "max_grad_norm": [0.3] * 8},
+        {"loss_reduction": "sum", "criterion": torch.nn.CrossEntropyLoss(reduction="sum")},
+        {"workers": 2},
+    ],
+    ids=lambda options: "-".join(map(str, options)),
+)
+def test_every_way_of_training_is_charged_step_by_step(ledger: Ledger, options: dict[str, Any]) -> None:
+    dataset = dataset_of(ledger)
+    job = Job(dataset, **options)
+    job.epoch()
+
+    assert charged(dataset) == job.moves == STEPS
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_a_batch_split_by_the_memory_manager_is_one_step(ledger: Ledger, mode: str) -> None:
+    dataset = dataset_of(ledger)
+    job = Job(dataset, grad_sample_mode=mode)
+    with BatchMemoryManager(
+        data_loader=job.loader, max_physical_batch_size=16, optimizer=job.optimizer
+    ) as split:
+        assert len(split) == STEPS, "the length must not tell how many records there are"
+        physical = itertools.count()
+        job.epoch((next(physical), batch)[1] for batch in split)
+
+    assert charged(dataset) == job.moves == STEPS
+    assert next(physical) > 2 * STEPS
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_empty_batches_are_steps(ledger: Ledger, mode: str) -> None:
+    """Three records where a thousand are public: nearly every batch is empty, and every one is charged."""
+    dataset = dataset_of(ledger, records=1_000)
+    job = Job(dataset, data=images(3), batch_size=40, module=linear(), grad_sample_mode=mode)
+    sizes = []
+    job.epoch((sizes.append(len(batch[1])), batch)[1] for batch in job.loader)
+
+    assert charged(dataset) == job.moves == len(sizes) == 25
+    assert sizes.count(0) > 12
+
+
+def noise_lower_bound(deviations: tuple[float, float], coordinates: int, delta: float) -> float:
+    """An ε that no mechanism with these two noises has: from the sum of squares of noise that is seen."""
+    ratio = (deviations[0] / deviations[1]) ** 2
+    cuts = [stats.chi2.ppf(level, coordinates) for level in (0.1, 0.5, 0.9, 0.99)]
+    pairs = [(stats.chi2.cdf(cut, coordinates), stats.chi2.cdf(cut * ratio, coordinates)) for cut in cuts]
+    return max(math.log((left - delta) / right) for left, right in pairs)
+
+
+@pytest.mark.parametrize("size", [1_000, 999, 991, 1_009])
+def test_one_record_more_or_less_changes_no_number(ledger: Ledger, size: int) -> None:
+    dataset = dataset_of(ledger, records=1_000)
+    job = Job(dataset, data=images(size), batch_size=10, module=linear())
+
+    assert job.optimizer.expected_batch_size == 10
+    assert len(job.loader) == 100
+    assert job.accountant.plan.rate == 0.01
+
+
+def test_opacus_own_numbers_tell_one_record_from_none(ledger: Ledger) -> None:
+    """Of 1,000 records it divides by 10, of 999 by 9: seen in the noise alone, beyond what is charged."""
+    divided = []
+    for size in (1_000, 999):
+        module = linear()
+        _, optimizer, _ = engine().make_private(
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(images(size), batch_size=10),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+        divided.append(optimizer.expected_batch_size)
+    assert divided == [10, 9]
+    accountant = Job(dataset_of(ledger, records=1_000), batch_size=10, module=linear()).accountant
+    accountant.history = [(1.0, 0.01, 1)]
+
+    assert accountant.get_epsilon(1e-3) < 0.5
+    assert noise_lower_bound((1 / 10, 1 / 9), coordinates=1_000, delta=1e-3) > 4.0
+    assert noise_lower_bound((1 / 10, 1 / 10), coordinates=1_000, delta=1e-3) < 0.0
+
+
+def own_make_private(accountant: Any = None, **options: Any) -> tuple[Any, ...]:
+    """What Opacus itself makes, with an accountant set before."""
+    module, made = linear(), engine()
+    made.accountant = made.accountant if accountant is None else accountant
+    return (
+        made,
+        *made.make_private(
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(images(), batch_size=BATCH),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+            **options,
+        ),
+    )
+
+
+def test_opacus_own_make_private_is_refused(ledger: Ledger) -> None:
+    job = Job(dataset_of(ledger), module=linear())
+    for options in ({}, {"poisson_sampling": False}):
+        with pytest.raises(ValueError, match="secret: use make_private"):
+            own_make_private(job.accountant, **options)
+
+
+def test_an_accountant_set_after_make_private_is_refused(ledger: Ledger) -> None:
+    account = dataset_of(ledger).run("job")
+    made, _, optimizer, loader = own_make_private()
+    with pytest.raises(ValueError, match="charges nothing: use make_private"):
+        made.accountant = LedgerAccountant(account)
+    for sampled in (loader, own_make_private(poisson_sampling=False)[-1]):
+        with pytest.raises(ValueError, match="the loader must be"):
+            made.accountant = LedgerAccountant(account, optimizer, sampled)
+
+
+def test_batches_of_another_loader_are_refused(ledger: Ledger) -> None:
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear())
+    before = parameters(job.model)
+    with pytest.raises(ValueError, match="another loader"):
+        job.epoch(torch.utils.data.DataLoader(images(), batch_size=BATCH))
+
+    assert same(before, parameters(job.model))
+    assert charged(dataset) == job.moves == 0
+
+
+def test_without_the_accountant_s_hook_nothing_moves(ledger: Ledger) -> None:
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear())
+    job.optimizer.attach_step_hook(RDPAccountant().get_optimizer_hook_fn(0.1))
+    with pytest.raises(ValueError, match="may not move"):
+        job.epoch()
+    with pytest.raises(ValueError, match="may not move"):
+        job.optimizer.original_optimizer.step()
+
+    assert charged(dataset) == job.moves == 0
+
+
+def test_samples_added_up_by_hand_are_refused(ledger: Ledger) -> None:
+    job = Job(dataset_of(ledger), module=linear())
+    with pytest.raises(ValueError, match="one sample"):
+        job.optimizer.signal_skip_step(do_skip=True)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_the_noise_may_follow_a_schedule_and_the_clipping_may_not(ledger: Ledger, mode: str) -> None:
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear(), grad_sample_mode=mode)
+    schedule = ExponentialNoise(job.optimizer, gamma=0.9)
+    job.epoch()
+    schedule.step()
+    job.epoch()
+    assert [noise for noise, _, _ in job.accountant.history] == pytest.approx([NOISE, 0.9 * NOISE])
+    assert charged(dataset) == 2 * STEPS
+
+    ExponentialGradClip(job.optimizer, gamma=0.5).step()
+    with pytest.raises(ValueError, match="clipping norm must stay"):
+        job.epoch()
+    assert charged(dataset) == job.moves == 2 * STEPS
+
+
+def until_refused(job: Job) -> None:
+    with job.accountant:
+        for _ in range(1_000):
+            job.epoch()
+
+
+@pytest.mark.parametrize("options", [{}, {"reserve": 7}], ids=["single", "reserved"])
+def test_nothing_moves_when_the_ledger_refuses(ledger: Ledger, options: dict[str, Any]) -> None:
+    dataset = dataset_of(ledger, epsilon=5.0)
+    job = Job(dataset, module=linear(), **options)
+    with pytest.raises(BudgetExhausted):
+        until_refused(job)
+    steps, before = job.moves, parameters(job.model)
+    assert charged(dataset) == steps > 0
+    with pytest.raises(BudgetExhausted):
+        job.epoch()
+
+    assert same(before, parameters(job.model))
+    assert all(value.grad is None for value in job.model.parameters())
+    assert charged(dataset) == job.moves == len(job.accountant) == steps
+
+
+def test_a_split_batch_that_was_refused_leaves_nothing_behind(ledger: Ledger) -> None:
+    """Its parts must not be added to the next batch, which may have the same records."""
+    dataset = dataset_of(ledger, epsilon=0.1)
+    job = Job(dataset, module=linear())
+    with BatchMemoryManager(
+        data_loader=job.loader, max_physical_batch_size=16, optimizer=job.optimizer
+    ) as split:
+        with pytest.raises(BudgetExhausted):
+            job.epoch(split)
+        assert all(value.summed_grad is None for value in job.optimizer.params)
+    changed = {"accounting": "rdp", "epsilon": 50.0, "delta": 1e-5}
+    dataset.change_budget(changed, "more", sequence=dataset.budget().sequence)
+    job.optimizer._step_skip_queue.clear()
+    job.epoch()
+
+    assert charged(dataset) == job.moves == STEPS
+
+
+def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) -> None:
+    """A known seed, or a state restored from a checkpoint, would give the noise of a step away."""
+    moved, drawn = [], []
+    for _ in range(2):
+        torch.manual_seed(1)
+        job = Job(dataset_of(ledger), module=linear())
+        drawn.append(list(job.loader.batch_sampler))
+        torch.manual_seed(2)
+        job.epoch()
+        moved.append(parameters(job.model))
+
+    assert not same(*moved)
+    assert drawn[0] != drawn[1]
+
+
+def test_a_checkpoint_resumes_without_paying_twice_or_not_at_all(ledger: Ledger, tmp_path: Path) -> None:
+    dataset, path = dataset_of(ledger), tmp_path / "checkpoint.pt"
+    first = Job(dataset, reserve=100)
+    first.epoch()
+    first.engine.save_checkpoint(path=path, module=first.model, optimizer=first.optimizer)
+    saved = parameters(first.model)
+    assert charged(dataset) == STEPS, "a checkpoint settles"
+    first.epoch()
+    del first.engine, first.optimizer
+
+    second = Job(dataset, reserve=100)
+    second.engine.load_checkpoint(path=path, module=second.model, optimizer=second.optimizer)
+    assert same(saved, parameters(second.model))
+    assert len(second.accountant) == STEPS
+    assert charged(dataset) == 2 * STEPS
+    with second.accountant:
+        second.epoch()
+
+    assert charged(dataset) == first.moves + second.moves == 3 * STEPS
+    assert len(second.accountant) == 2 * STEPS
+    another = Job(dataset_of(ledger))
+    with pytest.raises(ValueError, match="must be of dataset"):
+        another.engine.load_checkpoint(path=path, module=another.model, optimizer=another.optimizer)
+
+
+def test_a_reservation_without_with_is_settled_when_the_process_ends(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.embedded(path) as ledger:
+        budget = {"accounting": "rdp", "epsilon": 50.0, "delta": 1e-5}
+        dataset = ledger.dataset("mnist").open(budget, records=RECORDS)
+        command = [sys.executable, "-m", "tests.client.integrations.opacus_training", str(path)]
+        subprocess.run(command, check=True, timeout=120)
+
+        assert charged(dataset) == 3
+        assert [entry["kind"] for entry in dataset.entries()] == ["opened", "reserved", "settled"]
+
+
+def in_ranks(folder: Path, epsilon: float = 50.0, **options: Any) -> tuple[int, list[dict[str, Any]]]:
+    """What the ledger charged, and what each of two ranks reports."""
+    with Ledger.embedded(folder / "ledger.db") as ledger:
+        budget = {"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}
+        dataset = ledger.dataset("mnist").open(budget, records=RECORDS)
+        torch.multiprocessing.spawn(train_as_rank, (str(folder), 2, {"epochs": 2, **options}), nprocs=2)
+        reports = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
+        return charged(dataset), reports
+
+
+@pytest.mark.parametrize("options", [{}, {"reserve": 8, "grad_sample_mode": "ghost"}], ids=["plain", "ghost"])
+def test_two_ranks_are_charged_once_for_a_step(tmp_path: Path, options: dict[str, Any]) -> None:
+    found, (first, second) = in_ranks(tmp_path, **options)
+
+    assert first == second == {"moves": 2 * STEPS, "noted": 2 * STEPS, "refused": None, "sum": first["sum"]}
+    assert found == 2 * STEPS
+
+
+def test_a_refusal_stops_all_ranks(tmp_path: Path) -> None:
+    found, (first, second) = in_ranks(tmp_path, epsilon=9.0)
+
+    assert first["refused"] == second["refused"] == "BudgetExhausted"
+    assert found == first["moves"] == second["moves"]
+    assert 0 < found < 2 * STEPS
+    assert first["sum"] == second["sum"]
+
+
+def test_what_one_rank_finds_wrong_stops_all_ranks(tmp_path: Path) -> None:
+    found, reports = in_ranks(tmp_path, spoiled_rank=1)
+
+    assert [(report["moves"], report["refused"]) for report in reports] == [(0, "ValueError")] * 2
+    assert found == 0
+
+
+def test_noise_for_a_target_comes_from_the_service(ledger: Ledger) -> None:
+    dataset, module, private = dataset_of(ledger), linear(), engine()
+    model, optimizer, loader = make_private_with_epsilon(
+        private,
+        dataset.run("job"),
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+        data_loader=torch.utils.data.DataLoader(images(), batch_size=BATCH),
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        epochs=2,
+        max_grad_norm=1.0,
+    )
+    train(model, optimizer, loader)
+    train(model, optimizer, loader)
+
+    assert charged(dataset) == 2 * STEPS
+    assert private.get_epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
+
+
+def test_a_target_beyond_the_budget_warns(ledger: Ledger) -> None:
+    module = linear()
+    with pytest.warns(UserWarning, match="of the 20 steps"):
+        make_private_with_epsilon(
+            engine(),
+            dataset_of(ledger, epsilon=1.0).run("job"),
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(images(), batch_size=BATCH),
+            target_epsilon=2.0,
+            target_delta=1e-5,
+            epochs=2,
+            max_grad_norm=1.0,
+        )
+
+
+def test_epsilon_is_what_opacus_own_accountant_says(ledger: Ledger) -> None:
+    """Both by Rényi curves; its fixed orders cost it a little."""
+    ours, peer = Job(dataset_of(ledger), module=linear()).accountant, RDPAccountant()
+    ours.history = peer.history = [(1.1, 0.01, 1_000)]
+
+    assert ours.get_epsilon(1e-5) == pytest.approx(peer.get_epsilon(1e-5), rel=1e-2)
+    assert ours.get_epsilon(1e-5) <= peer.get_epsilon(1e-5) * (1.0 + 1e-6)
+
+
+def test_it_has_all_of_the_interface() -> None:
+    public = {name for name in vars(IAccountant) if not name.startswith("_")}
+
+    assert public <= set(dir(LedgerAccountant))
+
+
+def test_adaptive_clipping_is_refused(ledger: Ledger) -> None:
+    module = linear()
+    with pytest.raises(ValueError, match="adaptive clipping"):
+        make_private(
+            engine(),
+            dataset_of(ledger).run("job"),
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(images(), batch_size=BATCH),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+            clipping="adaptive",
+        )
