@@ -5,6 +5,7 @@ WORKERS ?= 2
 VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
+TORCH_VENV := .venv-torch
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -41,9 +42,9 @@ test: install test-client ## run every test, and hold the accounting package to 
 test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed but its own dependencies and pytest
 	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
 
-# with_torch.py is not a name that pytest collects by itself: no environment but this one has torch and Opacus.
-test-torch: $(BENCH_VENV)/.installed ## test torch modules as objectives and the accountant for Opacus, with the real ones
-	$(BENCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_torch.py
+# with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
+test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, with the real ones
+	$(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_torch.py tests/client/integrations/with_opacus.py
 
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
@@ -78,7 +79,7 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: pyproject.toml client/pyproject.toml
@@ -93,8 +94,15 @@ $(CLIENT_VENV)/.installed: client/pyproject.toml
 	$(CLIENT_VENV)/bin/python $(PIP_INSTALL) --editable client pytest
 	@touch $@
 
-# torch is pinned because its newer builds bring gigabytes of GPU libraries that no bench needs.
+# torch is pinned because its newer builds bring gigabytes of GPU libraries that nothing here needs.
+TORCH := torch==2.13.0 opacus==1.6.0
+
+$(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) pytest
+	@touch $@
+
 $(BENCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' --editable client torch==2.13.0 opacus autodp pytest
+	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' --editable client $(TORCH) autodp pytest
 	@touch $@

@@ -115,37 +115,33 @@ def charged(dataset: Dataset) -> int:
     return single + sum(entry["used"] for entry in entries if entry["kind"] == "settled")
 
 
-def train_as_rank(rank: int, folder: str, ranks: int, options: dict[str, Any]) -> None:
-    """One of several processes that train one model; writes what it made to a file of its own."""
+def train_as_rank(rank: int, folder: str, ranks: int, cases: dict[str, dict[str, Any]]) -> None:
+    """One of several processes that train one model of each case; writes what it made to its own file."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks
     )
     warnings.simplefilter("ignore")
-    report = _report(rank, folder, options)
-    (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(report))
+    with Ledger.embedded(Path(folder) / "ledger.db") as ledger:
+        reports = {name: _report(rank, ledger.dataset(name), **options) for name, options in cases.items()}
+    (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(reports))
     torch.distributed.destroy_process_group()
 
 
-def _report(rank: int, folder: str, options: dict[str, Any]) -> dict[str, Any]:
-    refused, epochs, spoiled_rank = None, options.pop("epochs"), options.pop("spoiled_rank", None)
-    with Ledger.embedded(Path(folder) / "ledger.db") as ledger:
-        # One seed on all ranks, as many scripts have it: batches must differ all the same.
-        torch.manual_seed(1)
-        job = Job(
-            ledger.dataset("mnist"),
-            module=DifferentiallyPrivateDistributedDataParallel(ConvNet()),
-            **options,
-        )
-        if rank == spoiled_rank:
-            job.optimizer.expected_batch_size += 1
-        try:
-            with job.accountant:
-                for _ in range(epochs):
-                    job.epoch()
-        except (BudgetExhausted, ValueError) as error:
-            refused = type(error).__name__
+def _report(rank: int, dataset: Dataset, spoiled_rank: int | None = None, **options: Any) -> dict[str, Any]:
+    # One seed on all ranks, as many scripts have it: batches must differ all the same.
+    torch.manual_seed(1)
+    job = Job(dataset, module=DifferentiallyPrivateDistributedDataParallel(ConvNet()), **options)
+    if rank == spoiled_rank:
+        job.optimizer.expected_batch_size += 1
+    refused = None
+    try:
+        with job.accountant:
+            job.epoch()
+            job.epoch()
+    except (BudgetExhausted, ValueError) as error:
+        refused = type(error).__name__
     total = sum(value.double().sum().item() for value in job.model.parameters())
     return {"moves": job.moves, "noted": len(job.accountant), "refused": refused, "sum": total}
 

@@ -337,26 +337,40 @@ def test_a_reservation_without_with_is_settled_when_the_process_ends(tmp_path: P
         assert [entry["kind"] for entry in dataset.entries()] == ["opened", "reserved", "settled"]
 
 
-def in_ranks(folder: Path, epsilon: float = 50.0, **options: Any) -> tuple[int, list[dict[str, Any]]]:
-    """What the ledger charged, and what each of two ranks reports."""
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ghost": {"reserve": 8, "grad_sample_mode": "ghost"},
+    "refused": {},
+    "reserved": {"reserve": 3},
+    "spoiled": {"spoiled_rank": 1},
+}
+SMALL = ("refused", "reserved")
+
+
+@pytest.fixture(scope="module")
+def in_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[dict[str, Any]]]]:
+    """For each case what the ledger charged, and what each of two ranks reports."""
+    folder = tmp_path_factory.mktemp("ranks")
     with Ledger.embedded(folder / "ledger.db") as ledger:
-        budget = {"accounting": "rdp", "epsilon": epsilon, "delta": 1e-5}
-        dataset = ledger.dataset("mnist").open(budget, records=RECORDS)
-        torch.multiprocessing.spawn(train_as_rank, (str(folder), 2, {"epochs": 2, **options}), nprocs=2)
+        for name in CASES:
+            budget = {"accounting": "rdp", "epsilon": 5.0 if name in SMALL else 50.0, "delta": 1e-5}
+            ledger.dataset(name).open(budget, records=RECORDS)
+        torch.multiprocessing.spawn(train_as_rank, (str(folder), 2, CASES), nprocs=2)
         reports = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
-        return charged(dataset), reports
+        return {name: (charged(ledger.dataset(name)), [report[name] for report in reports]) for name in CASES}
 
 
-@pytest.mark.parametrize("options", [{}, {"reserve": 8, "grad_sample_mode": "ghost"}], ids=["plain", "ghost"])
-def test_two_ranks_are_charged_once_for_a_step(tmp_path: Path, options: dict[str, Any]) -> None:
-    found, (first, second) = in_ranks(tmp_path, **options)
+@pytest.mark.parametrize("case", ["plain", "ghost"])
+def test_two_ranks_are_charged_once_for_a_step(in_ranks: dict[str, Any], case: str) -> None:
+    found, (first, second) = in_ranks[case]
 
     assert first == second == {"moves": 2 * STEPS, "noted": 2 * STEPS, "refused": None, "sum": first["sum"]}
     assert found == 2 * STEPS
 
 
-def test_a_refusal_stops_all_ranks(tmp_path: Path) -> None:
-    found, (first, second) = in_ranks(tmp_path, epsilon=9.0)
+@pytest.mark.parametrize("case", SMALL)
+def test_a_refusal_stops_all_ranks(in_ranks: dict[str, Any], case: str) -> None:
+    found, (first, second) = in_ranks[case]
 
     assert first["refused"] == second["refused"] == "BudgetExhausted"
     assert found == first["moves"] == second["moves"]
@@ -364,8 +378,8 @@ def test_a_refusal_stops_all_ranks(tmp_path: Path) -> None:
     assert first["sum"] == second["sum"]
 
 
-def test_what_one_rank_finds_wrong_stops_all_ranks(tmp_path: Path) -> None:
-    found, reports = in_ranks(tmp_path, spoiled_rank=1)
+def test_what_one_rank_finds_wrong_stops_all_ranks(in_ranks: dict[str, Any]) -> None:
+    found, reports = in_ranks["spoiled"]
 
     assert [(report["moves"], report["refused"]) for report in reports] == [(0, "ValueError")] * 2
     assert found == 0
