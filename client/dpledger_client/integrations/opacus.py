@@ -30,6 +30,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from dpledger_client._checks import check_count
 from dpledger_client.errors import BudgetExhausted, MissingExtra
 from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
@@ -56,6 +58,8 @@ _OPTIMIZERS = frozenset(
 """Opacus' optimizers whose step is one Gaussian on one sum of clipped gradients."""
 _SPLITTER = "opacus.utils.batch_memory_manager"
 _GUARD = "_dpledger_guard"
+_TWISTER_BYTES, _TWISTER_START, _TWISTER_WORDS = 5056, 3, 624
+"""The state of torch's generator for the CPU: its size, and its 624 words, in units of eight bytes."""
 _WORKER_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -110,7 +114,8 @@ def make_private(
     -----
     Batches come from the system's randomness. Noise comes from the engine's ``secure_mode``, or from a
     generator of its own that starts from the system's: a seed that is known, or a state that is restored
-    from a checkpoint, would give the noise away. So ``noise_generator`` is refused.
+    from a checkpoint, would give the noise away. So ``noise_generator`` is refused. That generator is no
+    cryptographic one; Opacus' ``secure_mode`` has one, and covers what floating point gives away of noise.
     """
     plan = _plan(account, data_loader.batch_size if batch_size is None else batch_size, records)
     allowed = _allowed(options)
@@ -205,10 +210,21 @@ def _torch(name: str) -> Any:
         raise MissingExtra("Opacus needs: pip install opacus") from error
 
 
-def _generator(module: Any) -> Any:
-    """A generator for the noise, on the module's device, started from the system's randomness."""
-    generator = _torch("torch").Generator(device=next(module.parameters()).device)
-    return generator.manual_seed(secrets.randbits(63))
+def _generator(module: Any, draw: Callable[[int], bytes] = secrets.token_bytes) -> Any:
+    """A generator for the noise, on the module's device, started from the system's randomness.
+
+    Of a seed, torch's Mersenne twister for the CPU takes 32 bits, which can be tried out. So all words of its
+    state are drawn.
+    """
+    torch = _torch("torch")
+    generator = torch.Generator(device=next(module.parameters()).device)
+    generator.manual_seed(secrets.randbits(63))
+    state = generator.get_state()
+    if state.numel() == _TWISTER_BYTES:
+        words = np.frombuffer(draw(4 * _TWISTER_WORDS), np.uint32).astype(np.int64)
+        state.view(torch.int64)[_TWISTER_START : _TWISTER_START + _TWISTER_WORDS] = torch.as_tensor(words)
+        generator.set_state(state)
+    return generator
 
 
 def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:

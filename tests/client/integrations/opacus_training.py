@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from dpledger_client import BudgetExhausted, Dataset, Ledger
 from dpledger_client.integrations.opacus import make_private
@@ -23,20 +22,20 @@ RECORDS, BATCH, NOISE = 400, 40, 0.8
 STEPS = RECORDS // BATCH
 
 
-class ConvNet(nn.Module):
+def conv_net() -> Any:
     """The network of Opacus' ``examples/mnist.py``: two convolutions, two linear layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 16, 8, 2, padding=3)
-        self.conv2 = nn.Conv2d(16, 32, 4, 2)
-        self.fc1 = nn.Linear(32 * 4 * 4, 32)
-        self.fc2 = nn.Linear(32, 10)
-
-    def forward(self, images: Any) -> Any:
-        found = functional.max_pool2d(functional.relu(self.conv1(images)), 2, 1)
-        found = functional.max_pool2d(functional.relu(self.conv2(found)), 2, 1)
-        return self.fc2(functional.relu(self.fc1(found.view(-1, 32 * 4 * 4))))
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
 
 
 def images(records: int = RECORDS) -> Any:
@@ -73,7 +72,7 @@ class Job:
         workers: int = 0,
         **options: Any,
     ) -> None:
-        module = module or ConvNet()
+        module = module or conv_net()
         self.engine = engine()
         self.moves = 0
         made = make_private(
@@ -111,8 +110,8 @@ def engine() -> Any:
 def charged(dataset: Dataset) -> int:
     """How many steps the ledger charged, single ones and those of settled reservations."""
     entries = list(dataset.entries())
-    single = sum(entry["kind"] == "authorized" for entry in entries)
-    return single + sum(entry["used"] for entry in entries if entry["kind"] == "settled")
+    single = [entry for entry in entries if entry["kind"] == "authorized"]
+    return len(single) + sum(int(entry["used"]) for entry in entries if entry["kind"] == "settled")
 
 
 def train_as_rank(rank: int, folder: str, ranks: int, cases: dict[str, dict[str, Any]]) -> None:
@@ -132,7 +131,7 @@ def train_as_rank(rank: int, folder: str, ranks: int, cases: dict[str, dict[str,
 def _report(rank: int, dataset: Dataset, spoiled_rank: int | None = None, **options: Any) -> dict[str, Any]:
     # One seed on all ranks, as many scripts have it: batches must differ all the same.
     torch.manual_seed(1)
-    job = Job(dataset, module=DifferentiallyPrivateDistributedDataParallel(ConvNet()), **options)
+    job = Job(dataset, module=DifferentiallyPrivateDistributedDataParallel(conv_net()), **options)
     if rank == spoiled_rank:
         job.optimizer.expected_batch_size += 1
     refused = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from opacus.accountants import IAccountant, RDPAccountant
@@ -20,6 +21,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy import stats
 
 from dpledger_client import BudgetExhausted, Dataset, Ledger
+from dpledger_client.integrations import opacus
 from dpledger_client.integrations.opacus import LedgerAccountant, make_private, make_private_with_epsilon
 from tests.client.integrations.opacus_training import (
     BATCH,
@@ -98,6 +100,12 @@ def test_every_way_of_training_is_charged_step_by_step(ledger: Ledger, options: 
     assert charged(dataset) == job.moves == STEPS
 
 
+def noting_sizes(loader: Any, sizes: list[int]) -> Iterator[Any]:
+    for data, target in loader:
+        sizes.append(len(target))
+        yield data, target
+
+
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 def test_a_batch_split_by_the_memory_manager_is_one_step(ledger: Ledger, mode: str) -> None:
     dataset = dataset_of(ledger)
@@ -106,11 +114,11 @@ def test_a_batch_split_by_the_memory_manager_is_one_step(ledger: Ledger, mode: s
         data_loader=job.loader, max_physical_batch_size=16, optimizer=job.optimizer
     ) as split:
         assert len(split) == STEPS, "the length must not tell how many records there are"
-        physical = itertools.count()
-        job.epoch((next(physical), batch)[1] for batch in split)
+        sizes: list[int] = []
+        job.epoch(noting_sizes(split, sizes))
 
     assert charged(dataset) == job.moves == STEPS
-    assert next(physical) > 2 * STEPS
+    assert len(sizes) > 2 * STEPS
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
@@ -118,8 +126,8 @@ def test_empty_batches_are_steps(ledger: Ledger, mode: str) -> None:
     """Three records where a thousand are public: nearly every batch is empty, and every one is charged."""
     dataset = dataset_of(ledger, records=1_000)
     job = Job(dataset, data=images(3), batch_size=40, module=linear(), grad_sample_mode=mode)
-    sizes = []
-    job.epoch((sizes.append(len(batch[1])), batch)[1] for batch in job.loader)
+    sizes: list[int] = []
+    job.epoch(noting_sizes(job.loader, sizes))
 
     assert charged(dataset) == job.moves == len(sizes) == 25
     assert sizes.count(0) > 12
@@ -298,6 +306,18 @@ def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) ->
 
     assert not same(*moved)
     assert drawn[0] != drawn[1]
+
+
+def test_the_noise_has_more_seeds_than_can_be_tried() -> None:
+    """torch's own seeding has 2³², whatever it is given. NumPy's twister shows that all words are drawn."""
+    seeded = [torch.Generator().manual_seed(seed) for seed in (1, 1 + 2**32)]
+    assert torch.equal(*(torch.rand(9, generator=generator) for generator in seeded))
+    twister: Any = np.random.RandomState(5)
+    words = twister.get_state()[1].astype(np.uint32).tobytes()
+    generator = opacus._generator(linear(), lambda size: words[:size])
+
+    found = torch.randint(0, 2**20, (1_000,), generator=generator).tolist()
+    assert found == (twister.randint(0, 2**32, 1_000, dtype=np.uint32) % 2**20).tolist()
 
 
 def test_a_checkpoint_resumes_without_paying_twice_or_not_at_all(ledger: Ledger, tmp_path: Path) -> None:
