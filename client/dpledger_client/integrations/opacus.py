@@ -20,26 +20,21 @@ of 1,000 records in batches of 10 it divides by 10, of 999 by 9. Here both follo
 """
 
 import atexit
-import importlib
-import secrets
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from dpledger_client._checks import check_count
-from dpledger_client.errors import BudgetExhausted, MissingExtra
+from dpledger_client.integrations._charges import Charges
+from dpledger_client.integrations._generators import import_torch, noise_generator
 from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
 from dpledger_client.integrations._ranks import decide_together
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.permits import Hold
-from dpledger_client.releases import Release
 
 __all__ = ["LedgerAccountant", "make_private", "make_private_with_epsilon"]
 
@@ -58,8 +53,6 @@ _OPTIMIZERS = frozenset(
 """Opacus' optimizers whose step is one Gaussian on one sum of clipped gradients."""
 _SPLITTER = "opacus.utils.batch_memory_manager"
 _GUARD = "_dpledger_guard"
-_TWISTER_BYTES, _TWISTER_START, _TWISTER_WORDS = 5056, 3, 624
-"""The state of torch's generator for the CPU: its size, and its 624 words, in units of eight bytes."""
 _WORKER_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -99,7 +92,7 @@ def make_private(
     batch_size
         How many records a batch is to have; None: the loader's. It must not come from the private data.
     records
-        The public number of records; None: the dataset's. It is needed for a partition only.
+        The public number of records of a partition. That of a dataset is in the ledger.
     reserve
         How many steps to ask for at once.
     options
@@ -120,15 +113,16 @@ def make_private(
     plan = _plan(account, data_loader.batch_size if batch_size is None else batch_size, records)
     allowed = _allowed(options)
     if not engine.secure_mode:
-        allowed["noise_generator"] = _generator(module)
-    *made, poisson_loader = engine.make_private(
-        module=module,
-        optimizer=optimizer,
-        data_loader=data_loader,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=max_grad_norm,
-        **allowed,
-    )
+        allowed["noise_generator"] = noise_generator(module)
+    with _without_accountant(engine):
+        *made, poisson_loader = engine.make_private(
+            module=module,
+            optimizer=optimizer,
+            data_loader=data_loader,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            **allowed,
+        )
     loader = _loader(poisson_loader, plan, made[1])
     engine.accountant = LedgerAccountant(account, made[1], loader, reserve=reserve)
     return (*made, loader)
@@ -175,15 +169,14 @@ def _plan(account: Account, batch_size: Any, records: int | None) -> SamplingPla
             f"the dataset must have adjacency {_ADJACENCY}, which is what Poisson batches are proven for, "
             f"found {facts['adjacency']}"
         )
-    stated = facts["records"] if account.partition is None else None
-    if records is not None and stated is not None and records != stated:
-        raise ValueError(f"records must be the dataset's own {stated}, found {records}")
-    known = stated if records is None else records
+    known = records if account.partition is not None else facts["records"]
     if known is None:
         raise ValueError(
             "the public number of records is needed, since len(dataset) is what neighbours differ in: open "
-            "the dataset with records=…, or pass records=…"
+            "the dataset with records=…, or pass records=… for a partition"
         )
+    if records not in (None, known):
+        raise ValueError(f"records must be the dataset's own {known}, found {records}")
     if batch_size is None:
         raise ValueError("batch_size must be given where the loader has none")
     return SamplingPlan(int(known), batch_size)
@@ -203,28 +196,27 @@ def _allowed(options: Mapping[str, Any]) -> dict[str, Any]:
     return allowed
 
 
-def _torch(name: str) -> Any:
+class _Pending:
+    """Takes the accountant's place while Opacus makes the optimizer; steps are refused until that has one."""
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """A hook that refuses."""
+
+        def refuse(_optimizer: Any) -> None:
+            raise ValueError(f"make_private did not finish: nothing charges steps at rate {sample_rate!r}")
+
+        return refuse
+
+
+@contextmanager
+def _without_accountant(engine: Any) -> Iterator[None]:
+    """Keep an earlier accountant out of what Opacus makes, and put it back."""
+    earlier = engine.accountant
+    engine.accountant = _Pending()
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtra("Opacus needs: pip install opacus") from error
-
-
-def _generator(module: Any, draw: Callable[[int], bytes] = secrets.token_bytes) -> Any:
-    """A generator for the noise, on the module's device, started from the system's randomness.
-
-    Of a seed, torch's Mersenne twister for the CPU takes 32 bits, which can be tried out. So all words of its
-    state are drawn.
-    """
-    torch = _torch("torch")
-    generator = torch.Generator(device=next(module.parameters()).device)
-    generator.manual_seed(secrets.randbits(63))
-    state = generator.get_state()
-    if state.numel() == _TWISTER_BYTES:
-        words = np.frombuffer(draw(4 * _TWISTER_WORDS), np.uint32).astype(np.int64)
-        state.view(torch.int64)[_TWISTER_START : _TWISTER_START + _TWISTER_WORDS] = torch.as_tensor(words)
-        generator.set_state(state)
-    return generator
+        yield
+    finally:
+        engine.accountant = earlier
 
 
 def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
@@ -237,7 +229,7 @@ def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
         ahead=loader.num_workers > 0,
     )
     kept = {name: getattr(loader, name) for name in _WORKER_OPTIONS}
-    return _torch("torch.utils.data").DataLoader(loader.dataset, batch_sampler=batches, **kept)
+    return import_torch("torch.utils.data").DataLoader(loader.dataset, batch_sampler=batches, **kept)
 
 
 def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mapping[str, float]) -> float:
@@ -301,7 +293,7 @@ class LedgerAccountant:
         self.account = account
         self.plan, self._batches = _checked_batches(loader)
         self.history: list[tuple[float, float, int]] = []
-        self._charges = _Charges(account, None if reserve is None else check_count("reserve", reserve))
+        self._charges = Charges(account, None if reserve is None else check_count("reserve", reserve))
         self._settle = weakref.finalize(self, self._charges.close)
         # Registered now, it runs at exit before an embedded ledger stops; a finalizer's own turn is later.
         self._settle.atexit = False
@@ -454,58 +446,6 @@ class LedgerAccountant:
             self.history[-1] = noise, rate, self.history[-1][2] + 1
         else:
             self.history.append((noise, rate, 1))
-
-
-class _Charges:
-    """What asks the ledger, step by step or for several at once.
-
-    It is apart from the accountant so that it can settle when the accountant is gone.
-    """
-
-    def __init__(self, account: Account, reserve: int | None) -> None:
-        self._account = account
-        self._reserve = reserve
-        self._holds = ExitStack()
-        self._held: tuple[tuple[float, SamplingPlan], Hold] | None = None
-
-    def charge(self, noise: float, plan: SamplingPlan) -> None:
-        """Charge one step."""
-        release = Release(Gaussian(1.0, noise), purpose="gradient")
-        if self._reserve is None:
-            self._account.authorize(release, sample=plan.sample)
-        else:
-            self._hold(noise, plan, release).take()
-
-    def close(self) -> None:
-        """Settle what was reserved."""
-        self._held = None
-        self._holds.close()
-
-    def leave(
-        self, kind: type[BaseException] | None, cause: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Settle what was reserved, at the end of a ``with``."""
-        self._held = None
-        self._holds.__exit__(kind, cause, trace)
-
-    def _hold(self, noise: float, plan: SamplingPlan, release: Release) -> Hold:
-        """The reservation at hand if it has more of this very step, or a new one."""
-        if self._held is not None and self._held[0] == (noise, plan) and self._held[1].left:
-            return self._held[1]
-        self.close()
-        hold = self._reserved(release, plan, self._reserve or 1)
-        self._held = (noise, plan), hold
-        return hold
-
-    def _reserved(self, release: Release, plan: SamplingPlan, times: int) -> Hold:
-        """So many steps, or as many as the budget still covers."""
-        try:
-            return self._holds.enter_context(self._account.reserve(release, times=times, sample=plan.sample))
-        except BudgetExhausted as refused:
-            fits = int(refused.fits.get("times") or 0)
-            if not 1 <= fits < times:
-                raise
-            return self._reserved(release, plan, fits)
 
 
 def _checked_batches(loader: Any) -> tuple[SamplingPlan, PoissonBatches]:

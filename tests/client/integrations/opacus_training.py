@@ -69,17 +69,19 @@ class Job:
         batch_size: int = BATCH,
         noise: float = NOISE,
         module: Any = None,
+        parameters: Any = None,
+        private_engine: Any = None,
         workers: int = 0,
         **options: Any,
     ) -> None:
         module = module or conv_net()
-        self.engine = engine()
+        self.engine = private_engine or engine()
         self.moves = 0
         made = make_private(
             self.engine,
             dataset.run("job"),
             module=module,
-            optimizer=torch.optim.SGD(module.parameters(), lr=0.25),
+            optimizer=torch.optim.SGD(parameters or module.parameters(), lr=0.25),
             data_loader=torch.utils.data.DataLoader(
                 data or images(), batch_size=batch_size, num_workers=workers
             ),

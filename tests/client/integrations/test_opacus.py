@@ -395,6 +395,7 @@ class Engine:
     ("facts", "options", "message"),
     [
         ({"records": None}, {}, "public number of records"),
+        ({"records": None}, {"records": 1_000}, "public number of records"),
         ({"adjacency": "replace-one"}, {}, "adjacency add-remove"),
         ({}, {"records": 999}, "the dataset's own 1000"),
         ({}, {"batch_size": 1_001}, "at most 1000"),

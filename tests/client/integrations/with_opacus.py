@@ -21,7 +21,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy import stats
 
 from dpledger_client import BudgetExhausted, Dataset, Ledger
-from dpledger_client.integrations import opacus
+from dpledger_client.integrations._generators import noise_generator
 from dpledger_client.integrations.opacus import LedgerAccountant, make_private, make_private_with_epsilon
 from tests.client.integrations.opacus_training import (
     BATCH,
@@ -197,6 +197,20 @@ def test_opacus_own_make_private_is_refused(ledger: Ledger) -> None:
             own_make_private(job.accountant, **options)
 
 
+def test_an_engine_makes_several_trainings_and_each_is_charged(ledger: Ledger) -> None:
+    dataset = dataset_of(ledger)
+    first = Job(dataset, module=linear())
+    second = Job(dataset, module=linear(), private_engine=first.engine)
+    first.epoch()
+    second.epoch()
+    assert charged(dataset) == first.moves + second.moves == 2 * STEPS
+
+    charges = second.accountant
+    with pytest.raises(ValueError, match="different"):
+        Job(dataset, module=linear(), parameters=linear().parameters(), private_engine=first.engine)
+    assert first.engine.accountant is charges
+
+
 def test_an_accountant_set_after_make_private_is_refused(ledger: Ledger) -> None:
     account = dataset_of(ledger).run("job")
     made, _, optimizer, loader = own_make_private()
@@ -314,7 +328,7 @@ def test_the_noise_has_more_seeds_than_can_be_tried() -> None:
     assert torch.equal(*(torch.rand(9, generator=generator) for generator in seeded))
     twister: Any = np.random.RandomState(5)
     words = twister.get_state()[1].astype(np.uint32).tobytes()
-    generator = opacus._generator(linear(), lambda size: words[:size])
+    generator = noise_generator(linear(), lambda size: words[:size])
 
     found = torch.randint(0, 2**20, (1_000,), generator=generator).tolist()
     assert found == (twister.randint(0, 2**32, 1_000, dtype=np.uint32) % 2**20).tolist()
