@@ -10,7 +10,17 @@ from typing import Any
 import httpx2
 import pytest
 
-from dpledger_client import AsyncLedger, BudgetExhausted, Gaussian, Journal, Ledger, _embedded
+from dpledger_client import (
+    AsyncLedger,
+    BudgetExhausted,
+    Gaussian,
+    Journal,
+    Ledger,
+    OutputMixture,
+    Unproven,
+    WithoutReplacement,
+    _embedded,
+)
 
 STEP = Gaussian(1.0, 10.0)
 BUDGET = {"accounting": "zcdp", "rho": 0.1}
@@ -54,6 +64,25 @@ def test_what_comes_over_a_network_comes_embedded(tmp_path: Path) -> None:
     assert direct.json()["fraction"] == ledger.dataset("d").budget().fraction
     assert direct.headers["etag"] == '"1"'
     ledger.close()
+
+
+def test_a_partition_that_records_may_leave_grants_nothing_that_needs_its_size(tmp_path: Path) -> None:
+    with Ledger.embedded(tmp_path / "a.db") as ledger:
+        budget = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5}
+        dataset = ledger.dataset("d").open(budget, adjacency="replace-one")
+        dataset.open_partitions(["ann"])
+        account, sample = dataset.run("job", partition="ann"), WithoutReplacement(0.01)
+        drawn: list[Any] = []
+
+        with pytest.raises(Unproven, match="partition_key private"):
+            account.release(STEP, drawn.append, sample=sample)
+        with pytest.raises(Unproven, match="partition_key private"):
+            account.authorize(OutputMixture(1.0, (0.1, 0.2), (0.5, 0.5)))
+        hold = account.reserve(STEP, times=10, sample=sample)
+        with pytest.raises(Unproven, match="partition_key private"):
+            hold.__enter__()
+        assert dataset.show()["sequence"] == 2
+    assert not drawn
 
 
 def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:

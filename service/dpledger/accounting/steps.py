@@ -15,7 +15,7 @@ from typing import Any
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.mechanisms.base import Mechanism
-from dpledger.accounting.sampling import Adjacency, Sample
+from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.validation import check_choice, check_count
 
 __all__ = ["MAX_RELEASES", "STEP_VERSION", "Release", "Step", "mechanism_from_fields"]
@@ -72,6 +72,12 @@ class Step:
         chosen = check_choice("adjacency", adjacency, [a.value for a in Adjacency])
         drawn = Sample() if sample is None else Sample.from_fields(sample)
         return cls(tuple(Release.from_fields(r) for r in releases), drawn, Adjacency(chosen))
+
+    @property
+    def needs_equal_sizes(self) -> bool:
+        """Whether its bound holds only if neighbours have equally many records in what it looks at."""
+        drawn = self.sample.scheme is Scheme.WITHOUT_REPLACEMENT
+        return drawn or any(release.mechanism.needs_equal_sizes for release in self.releases)
 
     @functools.cached_property
     def canonical(self) -> str:

@@ -12,6 +12,7 @@ from dpledger.api.query_bodies import ForecastBody
 from dpledger.api.questions import ChargeQuestion
 from dpledger.api.schemas import to_releases
 from dpledger.api.theorems import FILTERS
+from dpledger.ledger.charging import check_equal_sizes
 from dpledger.ledger.state import Book, Partition
 from dpledger.storage.books import dataset_named
 from dpledger.storage.partitions import partitions_named
@@ -36,6 +37,7 @@ def charge_question(body: ForecastBody, book: Book) -> ChargeQuestion:
     """What one such step costs this dataset; it never changes while the dataset lives."""
     sample = Sample() if body.sample is None else body.sample.to_domain()
     step = Step(to_releases(body.releases), sample, book.adjacency)
+    check_equal_sizes(book, step, body.partition)
     return ChargeQuestion(budget=book.budget.document, step=step.canonical)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dpledger.accounting.errors import AccountingError, InvalidInput
 from dpledger.ledger.budget import Budget
-from dpledger.ledger.charging import fitting
+from dpledger.ledger.charging import check_equal_sizes, fitting
 from dpledger.ledger.commands import Authorize
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge, Entry, EntryKind
@@ -224,3 +224,5 @@ def _check_sample(transaction: Transaction, book: Book, spend: Spend) -> None:
         raise InvalidInput(
             "sample.id", "the id of a sample drawn by an authorization here", spend.seen_sample
         )
+    if stored.charge is not None:
+        check_equal_sizes(book, stored.charge.step, spend.partition)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
@@ -23,7 +23,7 @@ from dpledger.ledger.ports import Storage
 from dpledger.ledger.requests import Spend
 from dpledger.ledger.state import Book
 
-__all__ = ["Charger", "charge_for", "fitting"]
+__all__ = ["Charger", "charge_for", "check_equal_sizes", "fitting"]
 
 _KEPT = 4096
 _SCALAR_ORDERS: Floats = np.array([2.0])
@@ -48,6 +48,24 @@ def fitting(book: Book, charge: Charge) -> Charge:
     if charge.basis == book.budget.basis and charge.step.adjacency is book.adjacency:
         return charge
     return charge_for(book.budget, replace(charge.step, adjacency=book.adjacency), charge.purpose)
+
+
+def check_equal_sizes(book: Book, step: Step, partition: str | None) -> None:
+    """Refuse what needs equally many records in neighbours, in a partition that a record may leave.
+
+    By a private key a neighbour may have one record more or less in the partition. A sample of fixed
+    size then may have another size, and permuted mini-batches may be one more: at rate 0.01 of 100
+    records of norm 1, noise 2, order 2, charged 2.81e-4, the true divergence is 0.25. It is asked
+    wherever a spend is decided, and not by a replay: what was granted once stays in the ledger.
+    """
+    if partition is None or book.partition_key == "fixed" or not step.needs_equal_sizes:
+        return
+    raise Unproven(
+        "samples without replacement and output-mixture need neighbours with equally many records, and "
+        f"under partition_key private a neighbour may have one record more or less in {partition!r}. Look at "
+        "the partition in full, spend on the whole dataset, or open the dataset with partition_key fixed if "
+        "records never change their partition, or with adjacency add-remove for Poisson samples"
+    )
 
 
 class Charger:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dpledger.ledger.answers import identifier
 from dpledger.ledger.budget import Budget
+from dpledger.ledger.charging import check_equal_sizes
 from dpledger.ledger.commands import (
     Authorize,
     ChangeBudget,
@@ -93,6 +94,8 @@ class Sitting:
         self, command: Authorize | Reserve, actor: str, intent: Intent | None = None
     ) -> Taken | Refused:
         """Decide a spend; ``intent`` is given where the entry itself is to answer the key."""
+        if command.partition is not None:
+            check_equal_sizes(self.book, command.charge.step, command.partition.name)
         outcome = decide(self.book, command, self.stamp(actor))
         if isinstance(outcome, Refused):
             self._refusals.append(_refusal(command, self.stamp(actor), outcome))

@@ -21,6 +21,8 @@ class Mechanism(abc.ABC):
     kind: ClassVar[str]
     declared: ClassVar[bool] = False
     """True where the cost is the caller's own statement rather than derived here."""
+    needs_equal_sizes: ClassVar[bool] = False
+    """True where the bound holds only if neighbours have equally many records."""
 
     @abc.abstractmethod
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:

@@ -34,6 +34,7 @@ class OutputMixture(Mechanism):
     """
 
     kind: ClassVar[str] = "output-mixture"
+    needs_equal_sizes: ClassVar[bool] = True
     noise_std: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
