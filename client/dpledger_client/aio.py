@@ -16,7 +16,7 @@ from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import Journal, new_key
-from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal
+from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, warn_of
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
 from dpledger_client.releases import Release, Releases, as_releases
@@ -137,10 +137,12 @@ class AsyncDataset:
     ) -> "AsyncDataset":
         """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
         try:
-            await self.ledger._keyed(_calls.opening(self.name, budget, **settings))
+            answer = await self.ledger._keyed(_calls.opening(self.name, budget, **settings))
         except AlreadyExists:
             if not exist_ok:
                 raise
+        else:
+            warn_of(answer.body)
         return self
 
     async def show(self) -> dict[str, Any]:
@@ -156,6 +158,7 @@ class AsyncDataset:
     ) -> list[str]:
         """Open partitions, so many or by name; returns their names."""
         answer = (await self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget))).body
+        warn_of(answer)
         if not isinstance(wanted, int):
             return list(wanted)
         return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]

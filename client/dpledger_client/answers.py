@@ -1,7 +1,7 @@
 """What the service says, as values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpledger_client._calls import Answer
@@ -82,6 +82,8 @@ class Budget:
     reserved: Mapping[str, Any]
     remaining: Mapping[str, Any]
     fraction: float
+    guarantee: Mapping[str, Any] = field(default_factory=dict)
+    """The largest limit ever in force, which is what is proven of all outputs together."""
 
 
 def as_cost(body: Mapping[str, Any]) -> Cost:
@@ -124,4 +126,4 @@ def as_settlement(body: Mapping[str, Any]) -> Settlement:
 def as_budget(body: Mapping[str, Any]) -> Budget:
     """Read a budget."""
     names = ("dataset", "sequence", "accounting", "limit", "spent", "reserved", "remaining", "fraction")
-    return Budget(**{name: body[name] for name in names})
+    return Budget(**{name: body[name] for name in names}, guarantee=body.get("guarantee", {}))

@@ -26,6 +26,7 @@ DPLedgerError
 └── MissingExtra                 an optional part of the client is not installed
 
 UnsettledWarning                 a reservation could not be settled: its expiry will charge all of it
+BudgetWarning                    a plan that does not fit its budget, or a limit that is not what is proven
 """
 
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "AlreadyExists",
     "BadReceipt",
     "BudgetExhausted",
+    "BudgetWarning",
     "DPLedgerError",
     "Forbidden",
     "InvalidRequest",
@@ -222,6 +224,10 @@ class JournalBusy(JournalError):
 
 class MissingExtra(DPLedgerError, ImportError):
     """An optional part of the client is not installed."""
+
+
+class BudgetWarning(UserWarning):
+    """The service opened or changed a budget, and warns: its plan does not fit, or its limit was larger."""
 
 
 class UnsettledWarning(RuntimeWarning):

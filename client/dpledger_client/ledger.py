@@ -1,6 +1,7 @@
 """The client: a ledger, its datasets, and the accounts that training jobs spend from."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +14,7 @@ from dpledger_client._embedded import database_path
 from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
-from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
+from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
 from dpledger_client.journal import Journal, new_key
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
@@ -166,6 +167,12 @@ def as_journal(journal: "str | os.PathLike[str] | Journal | None") -> Journal | 
     return journal if journal is None or isinstance(journal, Journal) else Journal.at(journal)
 
 
+def warn_of(answer: Mapping[str, Any]) -> None:
+    """Warn whoever called a handle's method of what the service warns of."""
+    for warning in answer.get("warnings", ()):
+        warnings.warn(warning, BudgetWarning, stacklevel=3)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A handle of a dataset."""
@@ -189,7 +196,8 @@ class Dataset:
         Parameters
         ----------
         budget
-            Such as ``{"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6}``.
+            Such as ``{"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6}``. A plan in it that fits fewer
+            steps than it names gives a :class:`BudgetWarning`.
         exist_ok
             Take a dataset of this name that is open already, whatever its budget is.
         """
@@ -203,10 +211,12 @@ class Dataset:
             partition_key=partition_key,
         )
         try:
-            self.ledger._keyed(call)
+            answer = self.ledger._keyed(call)
         except AlreadyExists:
             if not exist_ok:
                 raise
+        else:
+            warn_of(answer.body)
         return self
 
     def show(self) -> dict[str, Any]:
@@ -226,14 +236,20 @@ class Dataset:
         return as_budget(self.ledger._get(_calls.dataset_path(self.name, "/budget"), delta=delta))
 
     def change_budget(self, budget: Mapping[str, Any], reason: str, *, sequence: int) -> dict[str, Any]:
-        """Set another limit, if nothing happened since ``sequence``; with scope ``admin``."""
-        return self.ledger._keyed(_calls.changing_budget(self.name, budget, reason, sequence)).body
+        """Set another limit, if nothing happened since ``sequence``; with scope ``admin``.
+
+        A lower limit limits what is still to come, which a :class:`BudgetWarning` says.
+        """
+        changed = self.ledger._keyed(_calls.changing_budget(self.name, budget, reason, sequence)).body
+        warn_of(changed)
+        return changed
 
     def open_partitions(
         self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Open partitions, so many or by name, with a budget of their own or not; returns their names."""
         answer = self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget)).body
+        warn_of(answer)
         if not isinstance(wanted, int):
             return list(wanted)
         return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]

@@ -11,6 +11,7 @@ from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.sampling import Adjacency
 from dpledger.api.app import create_app
 from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.planning import plan_of, unspent_plan_warnings
 from dpledger.settings import Settings
 from tests.api.documented import PAGE, described_routes, routes, run
 
@@ -75,7 +76,9 @@ def test_every_accounting_is_listed_with_a_budget_that_opens(page: str) -> None:
     assert set(rows(page, "Budgets")) == {accounting.value for accounting in Accounting}
     example = page.split("\n## Budgets\n")[1].split("\n\n    ")[1].split("\n\n")[0]
 
-    budget = Budget.from_fields(json.loads(example), Adjacency.ADD_REMOVE)
+    fields = json.loads(example)
+    budget = Budget.from_fields(fields, Adjacency.ADD_REMOVE)
 
+    assert unspent_plan_warnings(plan_of(fields, Adjacency.ADD_REMOVE), budget) == []
     assert budget.accounting is Accounting.RDP
     assert budget.orders.size > 1

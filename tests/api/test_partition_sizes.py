@@ -115,7 +115,7 @@ def test_a_sample_of_another_size_costs_far_more_than_was_charged() -> None:
     """
     sums = [float(WithoutReplacement(0.01).size(records)) for records in (100, 99)]
 
-    true, stated = divergence(*sums, STEP["noise_std"]), charged(STEP, FIXED_SIZE)
+    true, stated = divergence(sums[0], sums[1], STEP["noise_std"]), charged(STEP, FIXED_SIZE)
 
     assert sums == [1.0, 0.0]
     assert true == pytest.approx(0.25, rel=1e-9)
@@ -137,7 +137,7 @@ def test_one_mini_batch_more_costs_far_more_than_was_charged() -> None:
         "probabilities": [size / 101 for size in batches[0]],
     }
 
-    true, stated = divergence(*ends, 2.0), charged(mixture)
+    true, stated = divergence(ends[0], ends[1], 2.0), charged(mixture)
 
     assert true == pytest.approx(0.25, rel=1e-9)
     assert stated == pytest.approx(0.0173, rel=2e-2)

@@ -1,6 +1,7 @@
 """``dpledger dataset``, through a service and directly on its database."""
 
 import itertools
+import json
 
 import pytest
 
@@ -126,6 +127,31 @@ def test_a_budget_is_changed_with_a_reason(place: list[str], service: Served) ->
     assert (entry["kind"], entry["detail"]["reason"]) == ("budget-changed", "a new study")
     run(*change, "--if-match", "1").failed(3, "If-Match is 1, the dataset is at 2")
     assert run(*change, "--if-match", "2", "--json").json["sequence"] == 3
+
+
+def test_a_lowered_budget_stands_beside_what_is_proven(place: list[str]) -> None:
+    name = _new_name()
+    run("dataset", "open", name, "--budget", "zcdp:rho=1", *place)
+    assert "guarantee      ρ = 1, since entry 1\n" in run("dataset", "show", name, *place).out
+
+    changed = run("dataset", "change-budget", name, "--budget", "zcdp:rho=0.5", "--reason", "less", *place)
+
+    assert "by entry 2" in changed.out
+    assert changed.err.startswith("warning: this limit limits what is still to come")
+    lower = "ρ = 1, since entry 1; the budget is lower and limits what is to come\n"
+    assert f"guarantee      {lower}" in run("dataset", "show", name, *place).out
+    assert f"guarantee  {lower}" in run("dataset", "budget", name, *place).out
+
+
+def test_a_plan_that_does_not_fit_is_told(place: list[str]) -> None:
+    step = {"mechanism": "gaussian", "sensitivity": 1, "noise_std": 1.1}
+    plan = {"sample": {"scheme": "poisson", "rate": 0.01}, "releases": [step], "steps": 1000}
+    budget = {"accounting": "rdp", "epsilon": 1, "delta": 1e-6, "plan": plan}
+
+    opened = run("dataset", "open", _new_name(), "--budget", json.dumps(budget), *place)
+
+    assert opened.code == 0
+    assert opened.err.startswith("warning: the plan names 1000 steps, and the budget grants 1:")
 
 
 def test_a_budget_from_a_file_or_from_standard_input(place: list[str], service: Served) -> None:

@@ -13,6 +13,7 @@ import pytest
 from dpledger_client import (
     AsyncLedger,
     BudgetExhausted,
+    BudgetWarning,
     Gaussian,
     Journal,
     Ledger,
@@ -83,6 +84,23 @@ def test_a_partition_that_records_may_leave_grants_nothing_that_needs_its_size(t
             hold.__enter__()
         assert dataset.show()["sequence"] == 2
     assert not drawn
+
+
+def test_what_the_service_warns_of_is_warned_of_here(tmp_path: Path) -> None:
+    step = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}
+    plan = {"sample": {"scheme": "poisson", "rate": 0.01}, "releases": [step], "steps": 1000}
+    budget = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6, "plan": plan}
+    with Ledger.embedded(tmp_path / "a.db") as ledger:
+        with pytest.warns(BudgetWarning, match="grants 1:") as caught:
+            dataset = ledger.dataset("d").open(budget)
+        assert caught[0].filename == __file__
+        dataset.open(budget, exist_ok=True)
+        with pytest.warns(BudgetWarning, match="still to come"):
+            dataset.change_budget({"accounting": "rdp", "epsilon": 0.9, "delta": 1e-6}, "less", sequence=1)
+
+        assert dataset.budget().limit["epsilon"] == 0.9
+        assert dataset.budget().guarantee["epsilon"] == 1.0
+        assert dataset.show()["guarantee"] == {"epsilon": 1.0, "delta": 1e-6, "since": 1, "lowered": True}
 
 
 def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:

@@ -42,6 +42,19 @@ def test_datasets_stand_in_the_order_of_urgency(service: Service, visitor: Visit
     assert "1 below 10 %" in page
 
 
+def test_a_lowered_limit_stands_beside_the_guarantee(service: Service, visitor: Visitor) -> None:
+    service.open("adult", RDP)
+    fact = re.search(r"<dt>Guarantee</dt><dd>([^<]*)</dd>", visitor.page("/datasets/adult"))
+    assert fact is not None
+    assert fact[1] == "ε = 3 at δ = 1e-5, since entry 1"
+    body = {"budget": {**RDP, "epsilon": 2.0}, "reason": "less"}
+    made(service.post("/v1/datasets/adult/budget-changes", body, headers={"If-Match": "1"}))
+
+    page = visitor.page("/datasets/adult")
+
+    assert "since entry 1; the limit is lower and limits what is to come</dd>" in page
+
+
 def test_a_search_looks_at_names_and_descriptions_in_any_case(service: Service, visitor: Visitor) -> None:
     service.open("census", description="Income of adults")
     service.open("trips", description="100% of the rides")

@@ -41,5 +41,5 @@ def opened(budget: Budget, partition_key: str = "fixed") -> tuple[Book, StoredEn
     fields = {"adjacency": "add-remove", "partition_key": partition_key, "budget": budget.document}
     entry = Entry(1, EntryKind.OPENED, 1, "admin", GENESIS, detail=text(fields))
     whole, crowd = Totals.zero(budget.size), Crowd.empty(budget)
-    book = Book(1, "adult", ADD_REMOVE, partition_key, budget, whole, crowd, 0, 1, entry.hash)
+    book = Book(1, "adult", ADD_REMOVE, partition_key, budget, whole, crowd, 0, 1, entry.hash, budget, 1)
     return book, StoredEntry(entry, entry.hash)

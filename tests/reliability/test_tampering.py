@@ -34,6 +34,7 @@ ALTERATIONS = {
     " WHERE name = :name",
     "the length": "UPDATE datasets SET sequence = sequence - 1 WHERE name = :name",
     "the limit": f"UPDATE budgets SET document = replace(document, :limit, :higher) WHERE {THIS}",
+    "the guarantee": "UPDATE datasets SET guaranteed_since = 2 WHERE name = :name",
     "the list of prices": f"UPDATE charges SET amounts = (SELECT spent FROM datasets WHERE name = :name)"
     f" WHERE {THIS}",
     "the prices shown": f"UPDATE charges SET rho = rho / 2 WHERE {THIS}",

@@ -13,12 +13,15 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
+from dpledger.accounting.sampling import Adjacency
+from dpledger.ledger.budget import Budget
+from dpledger.ledger.commands import ChangeBudget
 from dpledger.ledger.errors import Unavailable
 from dpledger.storage import migrate
 from dpledger.storage.engines import make_engine
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata
-from tests.storage.ledgers import open_ledger, spend
+from tests.storage.ledgers import open_ledger, spend, write
 from tests.support.databases import KINDS, PostgresqlServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,8 +79,12 @@ def catalogue(engine: Engine) -> dict[tuple[str, str], Any]:
 
 
 def _plain(sql: str) -> list[str]:
-    """A definition without its spacing; the order of constraints in a table says nothing."""
-    parts = sql.replace('"', "").replace("\t", " ").split("\n")
+    """A definition without its spacing; the order of constraints in a table says nothing.
+
+    Columns that SQLite added later stand on the line of the last one before them.
+    """
+    lines = sql.replace('"', "").replace("\t", " ").split("\n")
+    parts = [part for line in lines for part in ([line] if "(" in line else line.split(", "))]
     return sorted(" ".join(part.split()).rstrip(", ") for part in parts if part.strip())
 
 
@@ -153,3 +160,42 @@ def test_developers_may_run_alembic_by_hand(blank_urls: list[str], blank: Engine
     command.upgrade(Config(ROOT / "alembic.ini", cmd_opts=said), "head")
 
     assert migrate.revision(blank) == migrate.head_revision()
+
+
+@pytest.mark.parametrize(
+    ("limits", "guarantee", "since"),
+    [
+        ([0.5], {"rho": 0.5}, 1),
+        ([0.5, 0.2], {"rho": 0.5}, 1),
+        ([0.5, 0.2, 0.9, 0.1], {"rho": 0.9}, 3),
+        ([(2.0, 1e-4), (3.0, 1e-9), (1.0, 1e-9)], {"epsilon": 3.0, "delta": 1e-4}, 2),
+    ],
+)
+def test_what_was_ever_in_force_is_found_in_old_ledgers(
+    blank: Engine, limits: list[Any], guarantee: dict[str, float], since: int
+) -> None:
+    migrate.upgrade(blank)
+    storage = SqlStorage(blank)
+    budgets = [
+        {"accounting": "rdp", "epsilon": each[0], "delta": each[1]}
+        if isinstance(each, tuple)
+        else {"accounting": "zcdp", "rho": each}
+        for each in limits
+    ]
+    first = Budget.from_fields(budgets[0], Adjacency.ADD_REMOVE)
+    open_ledger(storage, budget=first)
+    with storage.begin() as transaction:
+        book = transaction.lock(["adult"])["adult"]
+        changes = [first.relimited(fields, Adjacency.ADD_REMOVE) for fields in budgets[1:]]
+        if changes:
+            write(transaction, book, *[ChangeBudget(budget, "review") for budget in changes])
+    decided = storage.dataset("adult").book
+    migrate.downgrade(blank, "0002")
+
+    migrate.upgrade(blank)
+
+    found = storage.dataset("adult").book
+    assert found.guarantee.document == decided.guarantee.document
+    assert found.guarantee.target == guarantee
+    assert found.guaranteed_since == decided.guaranteed_since == since
+    storage.close()

@@ -11,6 +11,7 @@ from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.ports import EntryFilter, StoredEntry
 from dpledger.ledger.state import Book
+from dpledger.storage import migrate
 from dpledger.storage.repository import SqlStorage
 from tests.storage.ledgers import ROOMY, charge, open_ledger, same_bits, spend, write
 
@@ -224,5 +225,6 @@ def test_a_look_cannot_write(storage: SqlStorage) -> None:
 def test_ready_says_where_the_schema_is(storage: SqlStorage, engine_kind: str) -> None:
     ready = storage.ready()
 
-    assert ready == {"database": engine_kind, "schema": "0002", "instance": ready["instance"]}
+    schema = migrate.head_revision()
+    assert ready == {"database": engine_kind, "schema": schema, "instance": ready["instance"]}
     assert len(ready["instance"]) == 32

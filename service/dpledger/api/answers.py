@@ -94,6 +94,21 @@ class Remaining(Shape):
     delta: float | None = None
 
 
+class Guarantee(Shape):
+    """What is proven of all outputs together: the largest limit ever in force, ``since`` that entry.
+
+    ``lowered``: the present limit is below it, and limits what is still to come.
+    """
+
+    since: int
+    lowered: bool
+    epsilon: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    delta: float | None = None
+    additive_delta: float | None = None
+
+
 class SampleShown(Shape):
     """A sample; ``id`` names it for another look, which is charged raw."""
 
@@ -197,6 +212,7 @@ class OpenedAnswer(Shape):
     orders: list[float]
     weights: list[float] | None
     opened_at: str
+    warnings: list[str]
 
 
 class DatasetAnswer(Shape):
@@ -213,6 +229,7 @@ class DatasetAnswer(Shape):
     changed_at: str
     sequence: int
     budget: dict[str, Any]
+    guarantee: Guarantee
     orders: list[float]
     remaining: Remaining
 
@@ -224,6 +241,7 @@ class BudgetAnswer(Shape):
     sequence: int
     accounting: str
     limit: dict[str, Any]
+    guarantee: dict[str, Any]
     spent: dict[str, Any]
     reserved: dict[str, Any]
     remaining: dict[str, Any]
@@ -236,6 +254,8 @@ class BudgetChangeAnswer(Shape):
     name: str
     sequence: int
     remaining: Remaining
+    guarantee: Guarantee
+    warnings: list[str]
 
 
 class PartitionsAnswer(Shape):
@@ -246,6 +266,7 @@ class PartitionsAnswer(Shape):
     opened: int
     first: str
     last: str
+    warnings: list[str]
 
 
 class EntryAnswer(Shape):

@@ -10,6 +10,7 @@ from dpledger.cli.ledgers import Fields, gathered, opened
 from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, at_a_ledger, new_key
 from dpledger.cli.showing import (
     amount_text,
+    guarantee_text,
     limit_text,
     moment_text,
     number_down,
@@ -82,6 +83,13 @@ def open_dataset(
         print_json(made)
     else:
         typer.echo(f"opened {made['name']}: {limit_text(made['budget'])}, {made['adjacency']}")
+    _warn(made)
+
+
+def _warn(answer: Fields) -> None:
+    """Say on standard error what the answer warns of; a service of before may not warn at all."""
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
 
 
 @datasets.command("list")
@@ -140,6 +148,7 @@ def show_dataset(place: Place, name: DatasetName, as_json: AsJson = False) -> No
             ("unit", found["unit"]),
             ("records", None if found["records"] is None else str(found["records"])),
             ("budget", limit_text(found["budget"])),
+            ("guarantee", guarantee_text(found["guarantee"])),
             ("left", f"{amount_text(left)} ({percent_left(left['fraction'])})"),
             (
                 "partitions",
@@ -173,6 +182,7 @@ def show_budget(
         [
             ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
             ("limit", _coordinates(found["limit"], number_down)),
+            ("guarantee", guarantee_text(found["guarantee"])),
             ("spent", _coordinates(found["spent"], number_up)),
             ("reserved", f"{found['reserved']['open']} open, {_coordinates(found['reserved'], number_up)}"),
             ("remaining", _coordinates(found["remaining"], number_down)),
@@ -262,3 +272,4 @@ def change_budget(
         left = changed["remaining"]
         told = f"{amount_text(left)} ({percent_left(left['fraction'])}) is left"
         typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {told}")
+    _warn(changed)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 __all__ = [
     "amount_text",
+    "guarantee_text",
     "limit_text",
     "moment_text",
     "number_down",
@@ -124,6 +125,15 @@ def amount_text(amounts: dict[str, Any]) -> str:
 def limit_text(budget: dict[str, Any]) -> str:
     """A budget's limit with its rule."""
     return f"{budget['accounting']}, {amount_text(budget)}"
+
+
+def guarantee_text(guarantee: dict[str, Any]) -> str:
+    """What is proven of all outputs together, rounded up, and what the limit is for where it is lower."""
+    named = [f"{_SYMBOLS[name]} = {number_up(guarantee[name])}" for name in _SYMBOLS if name in guarantee]
+    found = named[0] if named else "a curve"
+    found += f" at δ = {guarantee['delta']:g}" if "delta" in guarantee else ""
+    since = f"{found}, since entry {guarantee['since']}"
+    return f"{since}; the budget is lower and limits what is to come" if guarantee["lowered"] else since
 
 
 def moment_text(moment: str | None) -> str:

@@ -173,6 +173,11 @@ class DatasetPage:
         """The ledger as it stands."""
         return self.row.book
 
+    @property
+    def guarantee(self) -> str:
+        """What is proven of all outputs together."""
+        return wording.guarantee_text(self.book)
+
 
 @dataclass(frozen=True, eq=False)
 class RunPage:

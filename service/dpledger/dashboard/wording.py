@@ -8,9 +8,12 @@ from typing import Any
 
 from dpledger.accounting.steps import Release, Step
 from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.guarantee import guarantee_fields
+from dpledger.ledger.state import Book
 
 __all__ = [
     "count",
+    "guarantee_text",
     "instant_iso",
     "instant_text",
     "left_percent",
@@ -111,6 +114,16 @@ def limit_text(budget: Budget) -> str:
     if not amount:
         return f"a curve over {budget.orders.size} orders"
     return f"{amount} at δ = {number(budget.target['delta'])}" if "delta" in budget.target else amount
+
+
+def guarantee_text(book: Book) -> str:
+    """What is proven of all outputs together: the largest limit that was ever in force."""
+    fields = guarantee_fields(book)
+    named = [f"{symbol} = {rounded_up(fields[name])}" for name, symbol in _SYMBOLS.items() if name in fields]
+    found = named[0] if named else f"a curve over {book.budget.orders.size} orders"
+    found += f" at δ = {rounded_up(fields['delta'])}" if "delta" in fields else ""
+    found += f", since entry {count(fields['since'])}"
+    return f"{found}; the limit is lower and limits what is to come" if fields["lowered"] else found
 
 
 def remaining_text(budget: Budget, fraction: float) -> str:

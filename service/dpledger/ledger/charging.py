@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpledger.accounting.errors import InvalidInput, Unproven
-from dpledger.accounting.sampling import Sample
+from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
@@ -91,6 +91,11 @@ class Charger:
             while len(self._charges) > _KEPT:
                 self._charges.popitem(last=False)
         return charge
+
+    def rule(self, name: str) -> tuple[Budget, Adjacency]:
+        """What of a dataset's budget never changes, and its adjacency; raises NotFound."""
+        book = self._book(name)
+        return book.budget, book.adjacency
 
     def _computed(self, spend: Spend) -> Charge:
         book = self._book(spend.dataset)

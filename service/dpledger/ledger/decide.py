@@ -13,6 +13,7 @@ import numpy as np
 
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import (
     Authorize,
     ChangeBudget,
@@ -24,6 +25,7 @@ from dpledger.ledger.commands import (
     Settle,
 )
 from dpledger.ledger.entries import Entry, EntryKind
+from dpledger.ledger.guarantee import covering
 from dpledger.ledger.state import Book, Crowd, Partition, Totals, raised, raised_each
 
 __all__ = [
@@ -257,8 +259,16 @@ def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
     if isinstance(command, (Settle, Expire)):
         return _closed(book, command)
     if isinstance(command, ChangeBudget):
-        return replace(book, budget=command.budget, crowd=Crowd.empty(command.budget)), ()
+        return _changed(book, command.budget), ()
     return _opened(book, command)
+
+
+def _changed(book: Book, budget: Budget) -> Book:
+    guarantee, since = covering(book.guarantee, budget), book.guaranteed_since
+    if guarantee is not book.guarantee:
+        since = book.sequence + 1
+    crowd = Crowd.empty(budget)
+    return replace(book, budget=budget, crowd=crowd, guarantee=guarantee, guaranteed_since=since)
 
 
 def _moved(book: Book, partition: Partition | None, move: Any) -> tuple[Book, tuple[Partition, ...]]:

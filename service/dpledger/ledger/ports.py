@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Budget
+from dpledger.ledger.budget import Budget, Plan
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, Entry
 from dpledger.ledger.state import Book, Partition
@@ -60,6 +60,7 @@ class NewDataset:
     partition_key: str
     budget: Budget
     at_us: int
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, eq=False)

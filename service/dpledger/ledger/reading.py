@@ -21,6 +21,7 @@ from dpledger.ledger.budget import Accounting, Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, moment
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.ports import DatasetRow, EntryFilter, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 from dpledger.ledger.state import Book, Partition
@@ -71,6 +72,7 @@ class LedgerReader:
             "sequence": book.sequence,
             "accounting": budget.accounting.value,
             "limit": {**budget.target, **_coordinates(budget, budget.limits)},
+            "guarantee": {**guarantee_fields(book), **_coordinates(budget, book.guarantee.limits)},
             "spent": {**_coordinates(budget, committed), **_running(budget, committed, at)},
             "reserved": {**_coordinates(budget, whole.reserved), "open": whole.open_reservations},
             "remaining": {
@@ -243,6 +245,7 @@ def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
         "changed_at": moment(row.changed_at_us),
         "sequence": book.sequence,
         "budget": {"accounting": book.budget.accounting.value, **book.budget.target},
+        "guarantee": guarantee_fields(book),
         "orders": book.budget.orders.tolist(),
         "remaining": book.budget.remaining(book.committed_for(None)),
     }

@@ -117,7 +117,8 @@ class Replay:
         if isinstance(command, (Authorize, Reserve)) and not would_fit(self.book, command):
             raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
         frees = frees_room(command)
-        self._book, changed = apply(self._uncounted if frees else self.book, command)
+        before = replace(self._uncounted, sequence=self.sequence) if frees else self.book
+        self._book, changed = apply(before, command)
         for partition in changed:
             self.partitions[partition.number] = partition
         self._counted = self._counted and not (frees and self.partitions)
@@ -182,6 +183,8 @@ def _opened(dataset_id: int, name: str, detail: dict[str, Any]) -> Book:
         partitions=0,
         sequence=0,
         head=GENESIS,
+        guarantee=budget,
+        guaranteed_since=1,
     )
 
 
@@ -200,11 +203,12 @@ def differences(
     """Every stored total that differs, in any bit, from the replayed one."""
     found = [
         Difference(name, getattr(stored, name), getattr(replayed, name))
-        for name in ("sequence", "head", "partitions", "partition_key", "adjacency")
+        for name in ("sequence", "head", "partitions", "partition_key", "adjacency", "guaranteed_since")
         if getattr(stored, name) != getattr(replayed, name)
     ]
-    if stored.budget.document != replayed.budget.document:
-        found.append(Difference("budget", stored.budget.document, replayed.budget.document))
+    for name in ("budget", "guarantee"):
+        documents = getattr(stored, name).document, getattr(replayed, name).document
+        found += [] if documents[0] == documents[1] else [Difference(name, *documents)]
     found += _totals_differ("whole", stored.whole, replayed.whole)
     for name in ("headroom", "least_limit", "first", "second", "holder"):
         found += _vectors_differ(f"crowd.{name}", getattr(stored.crowd, name), getattr(replayed.crowd, name))

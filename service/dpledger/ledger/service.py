@@ -13,6 +13,7 @@ from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.validation import check_count, check_positive
 from dpledger.ledger.answers import text
 from dpledger.ledger.authorizing import Decided, authorize_group, reply_to
+from dpledger.ledger.budget import Plan
 from dpledger.ledger.bulk import authorize_all
 from dpledger.ledger.charging import fitting
 from dpledger.ledger.clock import Clock
@@ -20,6 +21,8 @@ from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reserve, Sett
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge, Entry, EntryKind, moment
 from dpledger.ledger.errors import AlreadyExists, PreconditionFailed
+from dpledger.ledger.guarantee import guarantee_fields, limit_warnings
+from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Storage, Transaction
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
@@ -62,6 +65,7 @@ class LedgerService:
     def open_dataset(self, dataset: NewDataset, intent: Intent) -> Answer:
         """Open a dataset: its first entry fixes the budget's rule, orders and weights."""
         teller = self._teller
+        warnings = unspent_plan_warnings(dataset.plan, dataset.budget)
 
         def work(transaction: Transaction) -> Answer:
             teller.refuse_ended(transaction, intent)
@@ -74,7 +78,7 @@ class LedgerService:
                 1, EntryKind.OPENED, stamped.at_us, intent.actor, book.head, detail=_opening(dataset)
             )
             transaction.append(book, replace(book, sequence=1, head=entry.hash), [NewEntry(entry)])
-            return teller.keep(transaction, NO_DATASET, intent, Answer("granted", _opened(stamped)))
+            return teller.keep(transaction, NO_DATASET, intent, Answer("granted", _opened(stamped, warnings)))
 
         try:
             return teller.run(work)
@@ -85,7 +89,11 @@ class LedgerService:
     def change_budget(
         self, name: str, fields: dict[str, Any], reason: str, if_match: int, intent: Intent
     ) -> Answer:
-        """Another limit, as an entry like any other. Below what is spent, it closes the dataset."""
+        """Another limit, as an entry like any other. Below what is spent, it closes the dataset.
+
+        Orders and weights stay; a plan among the fields is what the answer's warnings are counted for.
+        """
+        planned = self._planned(name, fields)
 
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
             if sitting.found_at != if_match:
@@ -94,15 +102,32 @@ class LedgerService:
             taken = sitting.record(ChangeBudget(budget, reason), intent.actor)
             remaining = budget.remaining_at(taken.fraction)
             body = {"name": name, "sequence": taken.entry.sequence, "remaining": remaining}
-            return Answer("granted", text(body))
+            book = sitting.book
+            warnings = limit_warnings(book)
+            if planned is not None:
+                plan, charge = planned
+                amounts = fitting(book, charge).amounts
+                warnings += plan_warnings(plan, amounts, lambda asked: book.fits(asked, None))
+            told = {"guarantee": guarantee_fields(book), "warnings": warnings}
+            return Answer("granted", text({**body, **told}))
 
         return self._teller.answer_once(name, intent, work)
+
+    def _planned(self, name: str, fields: dict[str, Any]) -> tuple[Plan, Charge] | None:
+        """The plan of a changed budget and what one step of it costs, computed before any lock."""
+        if "plan" not in fields:
+            return None
+        budget, adjacency = self._teller.charger.rule(name)
+        budget.relimited(fields, adjacency)  # which refuses what this accounting does not take
+        plan = Plan.from_fields(fields["plan"], adjacency)
+        return plan, self.charge(Spend(name, "", plan.step.releases, plan.step.sample))
 
     def open_partitions(
         self, name: str, wanted: Sequence[str] | int, budget_fields: dict[str, Any] | None, intent: Intent
     ) -> Answer:
         """Open many partitions at once, by name or so many by number; with a budget of their own or not."""
         _check_partitions(wanted)
+        planned = self._planned(name, budget_fields or {})
 
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
             book = sitting.book
@@ -112,7 +137,11 @@ class LedgerService:
                 own = book.budget.relimited(budget_fields, book.adjacency).usable()
             taken = sitting.record(OpenPartitions(names, own), intent.actor)
             body = {"dataset": name, "sequence": taken.entry.sequence, "opened": len(names)}
-            return Answer("granted", text({**body, "first": names[0], "last": names[-1]}))
+            warnings: list[str] = []
+            if own is not None and planned is not None:
+                warnings = plan_warnings(planned[0], fitting(book, planned[1]).amounts, own.admits)
+            ends = {"first": names[0], "last": names[-1]}
+            return Answer("granted", text({**body, **ends, "warnings": warnings}))
 
         return self._teller.answer_once(name, intent, work)
 
@@ -186,7 +215,7 @@ def _numbered(first: int, many: int) -> tuple[str, ...]:
     return tuple(str(first + index) for index in range(many))
 
 
-def _opened(dataset: NewDataset) -> str:
+def _opened(dataset: NewDataset, warnings: list[str]) -> str:
     budget = dataset.budget
     return text(
         {
@@ -199,6 +228,7 @@ def _opened(dataset: NewDataset) -> str:
             "orders": budget.orders.tolist(),
             "weights": None if budget.weights is None else budget.weights.tolist(),
             "opened_at": moment(dataset.at_us),
+            "warnings": warnings,
         }
     )
 

@@ -151,7 +151,11 @@ class Crowd:
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """One dataset's ledger after its entry number ``sequence``; ``head`` is that entry's hash."""
+    """One dataset's ledger after its entry number ``sequence``; ``head`` is that entry's hash.
+
+    ``guarantee`` has the largest limits that were ever in force, ``guaranteed_since`` is the entry that
+    brought the last of them; see :mod:`dpledger.ledger.guarantee`.
+    """
 
     dataset_id: int
     name: str
@@ -163,6 +167,8 @@ class Book:
     partitions: int
     sequence: int
     head: bytes
+    guarantee: Budget
+    guaranteed_since: int
 
     def charged(self, spent: Floats, sequence: int, head: bytes) -> "Book":
         """With ``spent`` on the whole after the entry with this number and hash, nothing being reserved."""
@@ -177,6 +183,8 @@ class Book:
             self.partitions,
             sequence,
             head,
+            self.guarantee,
+            self.guaranteed_since,
         )
 
     def committed_for(self, partition: Partition | None) -> Floats:

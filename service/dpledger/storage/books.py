@@ -34,17 +34,25 @@ _BOOK = (
     datasets.c.partitions,
     datasets.c.sequence,
     datasets.c.head,
+    datasets.c.guaranteed_since,
 )
 _ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
-_DATASET = select(
-    budgets.c.document,
-    datasets.c.description,
-    datasets.c.unit,
-    datasets.c.records,
-    datasets.c.opened_at_us,
-    datasets.c.changed_at_us,
-    *_BOOK,
-).join(budgets, _ITS_BUDGET)
+_guarantees = budgets.alias()
+_ITS_GUARANTEE = and_(_guarantees.c.dataset_id == datasets.c.id, _guarantees.c.number == datasets.c.guarantee)
+_DATASET = (
+    select(
+        budgets.c.document,
+        _guarantees.c.document,
+        datasets.c.description,
+        datasets.c.unit,
+        datasets.c.records,
+        datasets.c.opened_at_us,
+        datasets.c.changed_at_us,
+        *_BOOK,
+    )
+    .join(budgets, _ITS_BUDGET)
+    .join(_guarantees, _ITS_GUARANTEE)
+)
 _NAMED = _DATASET.where(datasets.c.name == bindparam("name"))
 _BUDGET_OF = select(budgets.c.document).join(datasets, _ITS_BUDGET).where(datasets.c.id == bindparam("id"))
 # Both databases read this; Core has no word for it that the two dialects share.
@@ -70,7 +78,8 @@ _MOVED = (
 @functools.cache
 def _move(budget: bool, crowd: bool) -> Any:
     """Update what every entry changes, and a new budget or a changed crowd where there is one."""
-    names = [*_MOVED, *["budget"] * budget, *["crowd"] * crowd]
+    changed = ["budget", "guarantee", "guaranteed_since"]
+    names = [*_MOVED, *changed * budget, *["crowd"] * crowd]
     as_locked = and_(datasets.c.id == bindparam("id"), datasets.c.sequence == bindparam("locked_at"))
     values = {name: bindparam(f"new_{name}", type_=datasets.c[name].type) for name in names}
     return update(datasets).where(as_locked).values(values)
@@ -83,7 +92,7 @@ def _lock(size: int) -> Select[Any]:
     The budget is not joined: after waiting for a lock PostgreSQL reads the locked row anew, but joins
     it with rows of the snapshot from before it waited.
     """
-    chosen = select(datasets.c.budget, *_BOOK).where(listed(datasets.c.name, size))
+    chosen = select(datasets.c.budget, datasets.c.guarantee, *_BOOK).where(listed(datasets.c.name, size))
     return chosen.order_by(datasets.c.name).with_for_update()
 
 
@@ -99,9 +108,9 @@ def lock_books(session: Session, notes: Notes, names: Sequence[str]) -> dict[str
     """Lock datasets in the order of their names and read their books."""
     rows = rows_listed(session, _lock, sorted(set(names)))
     books: dict[str, Book] = {}
-    for number, *row in rows:
+    for number, largest, *row in rows:
         budget = budget_numbered(session, notes, row[0], number)
-        books[row[1]] = _book(row, budget)
+        books[row[1]] = _book(row, budget, budget_numbered(session, notes, row[0], largest))
     for name in names:
         if name not in books:
             raise NotFound("dataset", name)
@@ -129,9 +138,11 @@ def open_book(session: Session, notes: Notes, dataset: NewDataset) -> Book:
 
 
 def moved_book(
-    before: Book, after: Book, budget: int | None, changed_at_us: int, left: float
+    before: Book, after: Book, changed: tuple[int, int] | None, changed_at_us: int, left: float
 ) -> tuple[Executable, dict[str, Any]]:
-    """What stores the book after its entries; ``budget`` is the number of a new one, ``left`` what is left.
+    """What stores the book after its entries.
+
+    ``changed`` are the numbers of a new budget and of the guarantee with it, ``left`` is what is left.
 
     It changes one row, or none where the book does not stand where it was locked.
     """
@@ -148,10 +159,11 @@ def moved_book(
         "new_changed_at_us": changed_at_us,
         "new_left_basis_points": int(10_000 * left),
     }
-    if budget is not None:
-        values["new_budget"] = budget
+    if changed is not None:
+        values["new_budget"], values["new_guarantee"] = changed
+        values["new_guaranteed_since"] = after.guaranteed_since
     # What is stored for an empty crowd depends on the budget.
-    if budget is not None or after.crowd is not before.crowd:
+    if changed is not None or after.crowd is not before.crowd:
         values["new_crowd"] = crowd_to_bytes(after.crowd, after.budget)
     return _move("new_budget" in values, "new_crowd" in values), values
 
@@ -181,22 +193,24 @@ def budget_of(session: Session, dataset_id: int) -> Budget:
 
 
 def _dataset(row: Row) -> DatasetRow:
-    document, description, unit, records, opened_at_us, changed_at_us, *book = row
-    kept = _book(book, budget_from_document(document))
+    document, largest, description, unit, records, opened_at_us, changed_at_us, *book = row
+    kept = _book(book, budget_from_document(document), budget_from_document(largest))
     return DatasetRow(kept, description, unit, records, opened_at_us, changed_at_us)
 
 
-def _book(row: Sequence[Any], budget: Budget) -> Book:
-    id_, name, adjacency, key, spent, reserved, open_reservations, crowd, partitions, sequence, head = row
+def _book(row: Sequence[Any], budget: Budget, guarantee: Budget) -> Book:
+    id_, name, adjacency, key, spent, reserved, holds, crowd, partitions, sequence, head, since = row
     return Book(
         dataset_id=id_,
         name=name,
         adjacency=Adjacency(adjacency),
         partition_key=key,
         budget=budget,
-        whole=totals_from_columns(spent, reserved, open_reservations, budget.size),
+        whole=totals_from_columns(spent, reserved, holds, budget.size),
         crowd=crowd_from_bytes(crowd, budget),
         partitions=partitions,
         sequence=sequence,
         head=head,
+        guarantee=guarantee,
+        guaranteed_since=since,
     )

@@ -13,7 +13,14 @@ from dpledger.storage.numbers import next_number
 from dpledger.storage.session import Session
 from dpledger.storage.tables import budget_changes, budgets
 
-__all__ = ["budget_at", "budget_from_document", "budget_number", "budget_numbered", "put_in_force"]
+__all__ = [
+    "budget_at",
+    "budget_fingerprint",
+    "budget_from_document",
+    "budget_number",
+    "budget_numbered",
+    "put_in_force",
+]
 
 _DOCUMENT = select(budgets.c.document).where(
     of_dataset(budgets.c.dataset_id), budgets.c.number == bindparam("number")
@@ -52,9 +59,14 @@ def budget_numbered(session: Session, notes: Notes, dataset_id: int, number: int
     return known
 
 
+def budget_fingerprint(budget: Budget) -> bytes:
+    """What tells one stored budget from another."""
+    return hashlib.sha256(budget.document.encode()).digest()
+
+
 def budget_number(session: Session, notes: Notes, dataset_id: int, budget: Budget) -> int:
     """The number of a budget, which is stored if it is new."""
-    fingerprint = hashlib.sha256(budget.document.encode()).digest()
+    fingerprint = budget_fingerprint(budget)
     key = ("budget number", dataset_id, fingerprint)
     known: int | None = notes.get(key)
     if known is None:

@@ -106,6 +106,9 @@ datasets = Table(
     Column("partitions", Integer, nullable=False),
     # Rounded down to ten-thousandths: its index is touched only when that changes, not by every entry.
     Column("left_basis_points", SmallInteger, nullable=False),
+    # The number of the budget with the largest limits ever in force, and the entry that brought it.
+    Column("guarantee", Integer, nullable=False, server_default="1"),
+    Column("guaranteed_since", BigInteger, nullable=False, server_default="1"),
     Index("ix_datasets_left", "left_basis_points", "name"),
 )
 

@@ -97,17 +97,20 @@ class SqlTransaction:
         refer = entry_rows.referred(self._session, self._notes, dataset_id, appended)
         entry_rows.insert_entries(self._session, dataset_id, entries, refer)
         reservations.record_reservations(self._session, after, appended)
-        budget = self._changed_budget(before, after, appended)
+        changed = self._changed_budget(before, after, appended)
         at_us = max(entry.at_us for entry in appended)
         left = levels.fraction_left(after)
         added = sums.added_to_sums(self._session, self._notes, after, appended, refer)
-        *_, moved = self._session.change_all([*added, books.moved_book(before, after, budget, at_us, left)])
+        *_, moved = self._session.change_all([*added, books.moved_book(before, after, changed, at_us, left)])
         if moved != 1:  # somebody wrote without the lock
             raise Busy(f"dataset {after.name} has moved on from entry {before.sequence}")
         levels.record_level(self._session, before, after, at_us, left)
 
-    def _changed_budget(self, before: Book, after: Book, appended: Iterable[Entry]) -> int | None:
-        """Put each budget in force that an entry brings; the last one is the book's."""
+    def _changed_budget(self, before: Book, after: Book, appended: Iterable[Entry]) -> tuple[int, int] | None:
+        """Put each budget in force that an entry brings; the last one is the book's.
+
+        Returns its number, and that of what is guaranteed with it.
+        """
         number, document = None, before.budget.document
         for entry in appended:
             if entry.kind is EntryKind.BUDGET_CHANGED:
@@ -118,7 +121,9 @@ class SqlTransaction:
                 )
         if document != after.budget.document:
             raise BrokenChain("the budget after the entries is not the one that they bring")
-        return number
+        if number is None:
+            return None
+        return number, budgets.budget_number(self._session, self._notes, before.dataset_id, after.guarantee)
 
     def partitions(self, dataset_id: int, names: Sequence[str]) -> dict[str, Partition]:
         """Partitions by name; raises NotFound for a name that is not there."""

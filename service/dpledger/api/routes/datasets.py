@@ -24,6 +24,7 @@ from dpledger.api.schemas import BudgetChangeBody, DatasetBody, Search
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.planning import plan_of
 from dpledger.ledger.ports import Intent, NewDataset
 from dpledger.ledger.reading import LedgerReader
 from dpledger.ledger.requests import Answer
@@ -45,6 +46,7 @@ async def post_dataset(request: Request, body: DatasetBody, house: HouseOf, inte
 
 def open_dataset(ledger: LedgerService, body: DatasetBody, intent: Intent) -> Answer:
     """Read the budget and open the dataset."""
+    fields = body.budget.fields()
     dataset = NewDataset(
         name=body.name,
         description=body.description,
@@ -52,8 +54,9 @@ def open_dataset(ledger: LedgerService, body: DatasetBody, intent: Intent) -> An
         unit=body.unit,
         records=body.records,
         partition_key=body.partition_key_or_default(),
-        budget=Budget.from_fields(body.budget.fields(), body.adjacency),
+        budget=Budget.from_fields(fields, body.adjacency),
         at_us=0,
+        plan=plan_of(fields, body.adjacency),
     )
     return ledger.open_dataset(dataset, intent)
 
