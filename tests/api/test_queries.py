@@ -1,9 +1,13 @@
 """The query routes answer with published numbers, name their theorems, and record nothing."""
 
+import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -671,3 +675,30 @@ def test_every_method_has_its_theorem() -> None:
     assert {name for each in METHODS for name in (each.name, *each.also)} == set(COMPOSITION)
     assert set(FILTERS) == set(Accounting)
     assert not set(BY_CONVERSION) & set(COMPOSITION)
+
+
+def _asked() -> dict[str, tuple[str, str]]:
+    """Each question of docs/queries.md with its body, and what the page says of the answer."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
+    found = re.findall(r"^    ask (\S+) '(.*?)'\n\n((?:    [^\n]*\n)+)", page, re.MULTILINE | re.DOTALL)
+    assert len(found) == len(re.findall(r"^    ask ", page, re.MULTILINE))
+    return {path: (body, answer) for path, body, answer in found}
+
+
+@pytest.mark.parametrize("path", _asked())
+def test_the_pages_questions_get_the_numbers_that_it_shows(service: Service, path: str) -> None:
+    service.open("adult", {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5})
+    body, shown = _asked()[path]
+
+    answer = service.post(f"/v1/{path}", json.loads(body))
+
+    assert answer.status_code == 200, answer.text
+    shown_there, found = _numbers(shown), _numbers(answer.text)
+    assert shown_there
+    assert [each for each in shown_there if not np.isclose(each, found, rtol=1e-5, atol=0.0).any()] == []
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a JSON text, those in strings apart; long lists may be cut."""
+    without_words = re.sub(r'"[^"]*"', "", text)
+    return [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", without_words)]
