@@ -205,7 +205,7 @@ def _locked(connection: sa.Connection, name: str) -> Book:
     budget = _read_budget(row.budget)
     totals = replace(Totals.zero(budget.size), spent=np.frombuffer(row.spent))
     fixed = (row.id, name, Adjacency.ADD_REMOVE, "fixed", budget)
-    return Book(*fixed, totals, Crowd.empty(budget), 0, row.sequence, row.head)
+    return Book(*fixed, totals, Crowd.empty(budget), 0, row.sequence, row.head, budget, 1)
 
 
 def _token_hash(secret: str) -> bytes:

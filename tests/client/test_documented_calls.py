@@ -161,7 +161,8 @@ REPLACE_ONE = ("permuted", "baselines")
 def test_the_pages_calls_run_and_train(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scene = Scene(tmp_path, "replace-one" if page.stem in REPLACE_ONE else "add-remove")
-    PREPARED.get(page.stem, lambda _: None)(scene.names)
+    if page.stem in PREPARED:
+        PREPARED[page.stem](scene.names)
 
     for number, block in enumerate(calls(page), 1):
         scene.run(number, block)
