@@ -28,6 +28,7 @@ __all__ = [
 
 _UNBOUNDED_COLUMNS = 10_000
 _DOWN, _UP = (decimal.Context(prec=6, rounding=way) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
+_MANY = 10.0
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
 
 
@@ -99,17 +100,27 @@ def number_up(value: float | None) -> str:
 
 def _six(value: float, context: decimal.Context) -> str:
     # Rounded from the shortest decimal that reads back as the value, so that 0.1 stays 0.1.
-    return f"{float(context.create_decimal(repr(value))):.6g}" if math.isfinite(value) else str(value)
+    rounded = context.create_decimal(repr(value))
+    # The largest doubles round up to what no double can hold.
+    beyond = math.isfinite(value) and not math.isfinite(float(rounded))
+    return str(rounded).lower() if beyond else f"{float(rounded):.6g}"
 
 
 def percent_left(fraction: float) -> str:
     """A part that is left, in per cent, rounded down."""
-    return f"{math.floor(fraction * 1000.0) / 10.0:.1f} %"
+    return _percent(fraction, decimal.ROUND_FLOOR)
 
 
 def percent_spent(fraction: float) -> str:
     """A part that is spent, in per cent, rounded up."""
-    return f"{math.ceil(fraction * 1000.0) / 10.0:.1f} %" if math.isfinite(fraction) else "over 100 %"
+    return _percent(fraction, decimal.ROUND_CEILING) if math.isfinite(fraction) else "over 100 %"
+
+
+def _percent(fraction: float, way: str) -> str:
+    if fraction > _MANY:
+        return "over 1000 %"
+    tenths = decimal.Decimal(repr(fraction)).scaleb(3).to_integral_value(way)
+    return f"{tenths.scaleb(-1):.1f} %"
 
 
 def amount_text(amounts: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def binding(budget: Budget, committed: Floats) -> int:
     within theirs, the one with least.
     """
     limits, used = budget.limits[:-1], committed[:-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         left = np.where(limits > 0.0, 1.0 - used / limits, np.where(used > limits, -np.inf, np.nan))
     if np.isnan(left).all():
         return 0

@@ -32,6 +32,11 @@ __all__ = [
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DOWN, _UP = (decimal.Context(prec=4, rounding=way) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
+_THREE_UP = decimal.Context(prec=3, rounding=decimal.ROUND_CEILING)
+# Shares are quotients of doubles: their last bits must not make 25.0 % into 25.1 %.
+_LESS_THE_LAST_BITS = 100 * (1 - decimal.Decimal("1e-12"))
+_PLAIN_EXPONENTS = range(-6, 6)
+_MANY = 10.0
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
 _RULES = {
     Accounting.ZCDP: "zCDP: the sum of ρ stays within its limit",
@@ -51,12 +56,18 @@ def number(value: float | None) -> str:
 
 def rounded_down(value: float) -> str:
     """The same, never above the value: for limits and for what is left."""
-    return number(float(_DOWN.create_decimal(_written(value))))
+    return _short(_DOWN.create_decimal(_written(value)))
 
 
 def rounded_up(value: float) -> str:
     """The same, never below the value: for what is spent."""
-    return number(float(_UP.create_decimal(_written(value))))
+    return _short(_UP.create_decimal(_written(value)))
+
+
+def _short(rounded: decimal.Decimal) -> str:
+    """A rounded number in words; the largest doubles round up to what no double can hold."""
+    value = float(rounded)
+    return number(value) if math.isfinite(value) else str(rounded).lower()
 
 
 def _written(value: float) -> str:
@@ -73,7 +84,10 @@ def left_percent(fraction: float) -> str:
     """A part that is left, in per cent, rounded down."""
     if 0.0 < fraction < 0.001:
         return "< 0.1 %"
-    return f"{math.floor(fraction * 1000) / 10:.1f} %"
+    if fraction > _MANY:
+        return "over 1000 %"
+    tenths = decimal.Decimal(_written(fraction)).scaleb(3).to_integral_value(decimal.ROUND_FLOOR)
+    return f"{tenths.scaleb(-1):.1f} %"
 
 
 def share_percent(fraction: float) -> str:
@@ -82,10 +96,8 @@ def share_percent(fraction: float) -> str:
         return "0 %"
     if not math.isfinite(fraction):
         return "over 100 %"
-    percent = 100.0 * fraction
-    digits = max(0, 2 - math.floor(math.log10(percent)))
-    rounded = math.ceil(percent * 10**digits * (1.0 - 1e-12)) / 10**digits
-    return f"{rounded:.{digits}f} %"
+    percent = _THREE_UP.multiply(decimal.Decimal(_written(fraction)), _LESS_THE_LAST_BITS)
+    return f"{percent:f} %" if percent.adjusted() in _PLAIN_EXPONENTS else f"{percent:.2e} %"
 
 
 def instant_text(at_us: int) -> str:
@@ -140,13 +152,14 @@ def _amount_text(amounts: dict[str, Any]) -> str:
 
 
 def relative_noise(release: Release) -> float | None:
-    """The noise's standard deviation or scale over the sensitivity; None where there is no such number."""
+    """The noise's standard deviation or scale over the sensitivity; None where no double holds it."""
     mechanism: Any = release.mechanism
     for name in ("noise_std", "scale", "query_scale"):
         noise = getattr(mechanism, name, None)
         if noise is not None:
             sensitivity = getattr(mechanism, "sensitivity", 1.0)
-            return float(noise) / float(sensitivity) if sensitivity else None
+            relative = float(noise) / float(sensitivity) if sensitivity else math.inf
+            return relative if math.isfinite(relative) else None
     return None
 
 

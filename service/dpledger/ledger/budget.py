@@ -201,7 +201,9 @@ class Budget:
     def _used(self, amounts: Floats) -> Floats:
         """The part that is used, for each row of amounts."""
         usable, limits = self._usable
-        shares = amounts.take(usable, axis=-1) / limits
+        # Far beyond the smallest limits a share is infinite, which leaves nothing.
+        with np.errstate(over="ignore"):
+            shares = amounts.take(usable, axis=-1) / limits
         if self.accounting is Accounting.RDP:
             least: Floats = shares.min(axis=-1, initial=1.0)
             return least
