@@ -43,6 +43,14 @@ class Retries:
             limit = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
             yield random.uniform(0.0, limit)
 
+    def wait(self, seconds: float) -> None:
+        """Let time pass before the next attempt."""
+        time.sleep(seconds)
+
+    async def wait_async(self, seconds: float) -> None:
+        """The same while others run."""
+        await asyncio.sleep(seconds)
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -158,7 +166,7 @@ class Wire(_Line):
         for pause in self.connection.retries.pauses():
             if isinstance(said, Answer):
                 break
-            time.sleep(max(pause, said.after_seconds))
+            self.connection.retries.wait(max(pause, said.after_seconds))
             said = self._once(call, key)
         return _settled(said)
 
@@ -192,7 +200,7 @@ class AsyncWire(_Line):
         for pause in self.connection.retries.pauses():
             if isinstance(said, Answer):
                 break
-            await asyncio.sleep(max(pause, said.after_seconds))
+            await self.connection.retries.wait_async(max(pause, said.after_seconds))
             said = await self._once(call, key)
         return _settled(said)
 

@@ -270,7 +270,7 @@ def server(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
         yield service
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
+def wait_until(condition: Any, seconds: float = 60.0) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up

@@ -18,7 +18,6 @@ from dpledger.accounting.steps import Step
 from dpledger.api import authorizing
 from dpledger.api.answers import AuthorizationAnswer, Refusal
 from dpledger.api.body import MAX_BODY_BYTES
-from dpledger.ledger.charging import Charger
 from dpledger.ledger.entries import Charge
 from dpledger.ledger.receipts import BadReceipt, verify_receipt
 from dpledger.ledger.requests import Spend
@@ -232,18 +231,19 @@ def test_steps_whose_price_takes_long_hold_up_no_others(adult: Service, ask: Cal
     adult.open("other", RDP)
     search = {"mechanism": "above-threshold", "noise": "laplace", "sensitivity": 1.0, "epsilon": 0.1}
     entered, release = threading.Event(), threading.Event()
-    charge = Charger.charge
+    charger = adult.app.state.house.ledger._teller.charger
+    charge = charger.charge
 
-    def slow(self: Charger, spend: Spend) -> Charge:
+    def slow(spend: Spend) -> Charge:
         if spend.dataset == "other":
             entered.set()
             assert release.wait(THREAD_SECONDS)
-        return charge(self, spend)
+        return charge(spend)
 
     answers: list[httpx2.Response] = []
     many = [{"dataset": "other", "releases": [search], "run": f"run-{number}"} for number in range(10)]
     threads = [threading.Thread(target=lambda more=more: answers.append(ask(adult, **more))) for more in many]
-    with mock.patch.object(Charger, "charge", slow):
+    with mock.patch.object(charger, "charge", slow):
         for thread in threads:
             thread.start()
         assert entered.wait(THREAD_SECONDS)

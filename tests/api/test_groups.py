@@ -14,7 +14,6 @@ from dpledger.api.routing import GuardedRoute, public
 from dpledger.ledger.errors import KeyReused, NotFound, TokenEnded, Unavailable
 from dpledger.ledger.ports import Intent
 from dpledger.ledger.requests import Answer, Authorization, Spend
-from dpledger.storage.repository import SqlStorage
 from tests.api.service import GAUSSIAN, Service, made
 
 RELEASE = Release.from_fields(GAUSSIAN)
@@ -86,16 +85,17 @@ def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Servic
     """Between reading the book and its partitions somebody spends, each time."""
     made(adult.post("/v1/datasets/adult/partitions", {"names": ["p"]}))
     small = {**GAUSSIAN, "noise_std": 100.0}
-    read_partitions = SqlStorage.partitions
+    storage = adult.app.state.house.storage
+    read_partitions = storage.partitions
     moves: list[int] = []
 
-    def partitions(self: SqlStorage, dataset_id: int, after: int, limit: int) -> Any:
-        found = read_partitions(self, dataset_id, after, limit)
+    def partitions(dataset_id: int, after: int, limit: int) -> Any:
+        found = read_partitions(dataset_id, after, limit)
         if after < 0 and len(moves) < 3:
             moves.append(made(adult.authorize(small, partition="p"))["sequence"])
         return found
 
-    with mock.patch.object(SqlStorage, "partitions", partitions):
+    with mock.patch.object(storage, "partitions", partitions):
         verdict = adult.app.state.house.reader.verification("adult")
 
     assert moves == [3, 4, 5]

@@ -8,7 +8,6 @@ import pytest
 
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.ports import DatasetRow
-from dpledger.storage.repository import SqlStorage
 from tests.api.service import GAUSSIAN, Service, made, problem
 
 RDP: dict[str, Any] = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}
@@ -105,24 +104,25 @@ def test_an_item_is_not_failed_for_good_because_the_database_was_away(adult: Ser
     adult.open("census")
     items = [{"dataset": name, "run": "r", "releases": [GAUSSIAN]} for name in ("adult", "census")]
 
-    def away(_storage: SqlStorage, _name: str) -> DatasetRow:
+    def away(_name: str) -> DatasetRow:
         raise Unavailable("the database is away")
 
-    with mock.patch.object(SqlStorage, "dataset", away):
+    with mock.patch.object(adult.app.state.house.storage, "dataset", away):
         problem(adult.bulk("each", *items, key="k"), 503, "unavailable")
     again = made(adult.bulk("each", *items, key="k"))
     assert [list(each) for each in again["results"]] == [["granted"], ["granted"]]
 
 
 def test_a_dataset_may_be_opened_while_a_list_is_read(adult: Service) -> None:
-    found = SqlStorage.dataset
+    storage = adult.app.state.house.storage
+    found = storage.dataset
     first = mock.Mock(side_effect=[NotFound("dataset", "adult")])
 
-    def opened_meanwhile(storage: SqlStorage, name: str) -> DatasetRow:
-        return first() if not first.called else found(storage, name)
+    def opened_meanwhile(name: str) -> DatasetRow:
+        return first() if not first.called else found(name)
 
     items = [{"dataset": "adult", "run": "r", "releases": [GAUSSIAN]}] * 2
-    with mock.patch.object(SqlStorage, "dataset", opened_meanwhile):
+    with mock.patch.object(storage, "dataset", opened_meanwhile):
         results = made(adult.bulk("each", *items))["results"]
     assert [list(each) for each in results] == [["failed"], ["granted"]]
     adult.verified()

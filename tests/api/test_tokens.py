@@ -211,7 +211,7 @@ def test_a_revoked_token_reads_nothing_after_two_seconds(
     assert gatekeeper.FRESH_SECONDS <= 2.0
 
     now = monotonic()
-    monkeypatch.setattr(gatekeeper, "monotonic", lambda: now + 2.1)
+    monkeypatch.setattr(adult.app.state.house.gatekeeper, "_elapsed", lambda: now + 2.1)
 
     problem(bearer.get("/v1/datasets"), 401, "unauthenticated")
 
@@ -224,7 +224,7 @@ def test_a_revoked_token_learns_nothing_from_a_spend_that_is_not_decided(
     revoke_elsewhere(adult, bearer.token)
 
     now = monotonic()
-    monkeypatch.setattr(gatekeeper, "monotonic", lambda: now + 2.1)
+    monkeypatch.setattr(adult.app.state.house.gatekeeper, "_elapsed", lambda: now + 2.1)
 
     problem(bearer.authorize(dataset="nowhere"), 401, "unauthenticated")
     problem(bearer.authorize(sample={"scheme": "without-replacement", "rate": 0.1}), 401, "unauthenticated")

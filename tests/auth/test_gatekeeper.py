@@ -1,7 +1,6 @@
 """Who is calling: from memory where it is fresh, from the database where it is not."""
 
 from dataclasses import replace
-from time import monotonic
 from unittest import mock
 
 import pytest
@@ -38,8 +37,14 @@ def issuer(store: TokenStore, clock: SetClock) -> Issuer:
 
 
 @pytest.fixture
-def keeper(store: TokenStore, clock: SetClock) -> Gatekeeper:
-    return Gatekeeper(store, KEY, clock)
+def elapsed() -> list[float]:
+    """The time that memory is aged by; it stands still until a test sets it."""
+    return [0.0]
+
+
+@pytest.fixture
+def keeper(store: TokenStore, clock: SetClock, elapsed: list[float]) -> Gatekeeper:
+    return Gatekeeper(store, KEY, clock, lambda: elapsed[0])
 
 
 def header(token: TokenSecret) -> str:
@@ -119,13 +124,12 @@ def test_an_unknown_token_is_none(keeper: Gatekeeper) -> None:
 
 
 def test_an_old_memory_is_asked_only_where_the_transaction_asks_again(
-    issuer: Issuer, keeper: Gatekeeper, store: TokenStore, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+    issuer: Issuer, keeper: Gatekeeper, store: TokenStore, clock: SetClock, elapsed: list[float]
 ) -> None:
     token = issuer.create(READ)
     keeper.caller(header(token))
     store.revoke(token.id, clock.now_us())
-    later = monotonic() + gatekeeper.FRESH_SECONDS + 0.1
-    monkeypatch.setattr(gatekeeper, "monotonic", lambda: later)
+    elapsed[0] = gatekeeper.FRESH_SECONDS + 0.1
 
     assert keeper.remembered(token) is None
     assert keeper.remembered(token, float("inf")) is not None

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.watching import Watched
 from tests.reliability.places import Place, sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import HOST
 
+# A machine that is busy with other things draws later, not differently.
+expect.set_options(timeout=30_000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # A test must not depend on what a browser fetches for itself, nor on a machine's graphics.
 FLAGS = (

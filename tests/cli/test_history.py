@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from unittest import mock
 
@@ -167,11 +168,20 @@ def test_an_export_of_a_ledger_with_a_gap_is_broken(copy: Path, tmp_path: Path) 
 
 
 def test_a_connection_lost_in_an_export_is_told(service: Served, tmp_path: Path) -> None:
-    def lost(*_: object) -> Iterator[bytes]:
-        yield b"{}\n"
-        raise httpx2.RemoteProtocolError("peer closed connection")
+    class Lost(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"{}\n"
+            raise httpx2.RemoteProtocolError("peer closed connection")
 
-    with mock.patch.object(httpx2.Response, "iter_bytes", lost):
+    class Broken(httpx2.HTTPTransport):
+        """A network that loses the connection in the middle of an export."""
+
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            if request.url.path.endswith("/export"):
+                return httpx2.Response(200, stream=Lost())
+            return super().handle_request(request)
+
+    with mock.patch.object(Remote, "__init__", partialmethod(Remote.__init__, transport=Broken())):
         ended = run(
             "export", "adult", "-o", str(tmp_path / "x"), "--url", service.address, "--token", service.token
         )

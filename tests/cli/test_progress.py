@@ -1,12 +1,10 @@
 """Progress is drawn on stderr for a person at a terminal, and for nobody else."""
 
-import contextlib
 import io
 import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -20,28 +18,28 @@ class _Terminal(io.StringIO):
         return True
 
 
-@contextlib.contextmanager
-def _terminal() -> Iterator[_Terminal]:
-    """A terminal as standard error; set here, because pytest puts its own back between fixture and test."""
-    with mock.patch.dict(os.environ, {"TERM": "xterm"}), mock.patch("sys.stderr", _Terminal()) as found:
-        yield found
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
+    """A terminal to draw on."""
+    monkeypatch.setenv("TERM", "xterm")
+    return _Terminal()
 
 
-def test_a_bar_shows_how_far_it_is() -> None:
-    with _terminal() as terminal, drawn("verifying", quiet=False) as step:
+def test_a_bar_shows_how_far_it_is(terminal: _Terminal) -> None:
+    with drawn("verifying", quiet=False, terminal=terminal) as step:
         step(3, 7)
     assert "verifying" in terminal.getvalue()
     assert "3/7" in terminal.getvalue()
 
 
-def test_a_sign_of_life() -> None:
-    with _terminal() as terminal, waiting("computing", quiet=False):
+def test_a_sign_of_life(terminal: _Terminal) -> None:
+    with waiting("computing", quiet=False, terminal=terminal):
         pass
     assert "computing" in terminal.getvalue()
 
 
-def test_nothing_is_drawn_for_who_wants_it_quiet() -> None:
-    with _terminal() as terminal, drawn("verifying", quiet=True) as step, waiting("computing", quiet=True):
+def test_nothing_is_drawn_for_who_wants_it_quiet(terminal: _Terminal) -> None:
+    with drawn("verifying", True, terminal) as step, waiting("computing", True, terminal):
         step(3, 7)
     assert terminal.getvalue() == ""
 

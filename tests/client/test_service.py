@@ -135,7 +135,7 @@ def test_a_reservation_of_a_job_that_fails_is_settled_with_what_it_used(dataset:
 
 
 def test_a_reservation_that_nobody_settles_is_charged_in_full(dataset: Dataset) -> None:
-    with dataset.run("job").reserve(STEP, times=20, expires_in_seconds=0.05) as hold:
+    with dataset.run("job").reserve(STEP, times=20, expires_in_seconds=1.0) as hold:
         hold.release(0.0)
         while dataset.budget().reserved["open"]:
             dataset.run("other").authorize(Gaussian(1.0, 1e4))

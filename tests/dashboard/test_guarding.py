@@ -274,7 +274,7 @@ def test_pages_name_no_other_host_and_hold_no_inline_code(service: Service, visi
 
 
 def await_verdict(visitor: Visitor) -> str:
-    for _ in range(200):
+    for _ in range(1200):
         chain = visitor.page("/datasets/adult")
         if "Verifying since" not in chain:
             return chain
@@ -347,7 +347,7 @@ def test_a_verification_that_fails_says_so(shared: Service) -> None:
 
 
 def _finished(verifier: Verifier) -> Verdict:
-    for _ in range(200):
+    for _ in range(6000):
         verdict = verifier.last("adult")
         if verdict is not None and not verdict.is_running:
             return verdict

@@ -19,7 +19,7 @@ from tests.reliability.processes import free_port
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "postgres"
 PASSWORD = "a password"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 # PostgreSQL refuses to run as root, which a container of the continuous integration may be.
 SERVANT = "nobody" if os.geteuid() == 0 else None
 

@@ -13,7 +13,7 @@ from tests.reliability.places import sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import HOST, ask
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

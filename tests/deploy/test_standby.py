@@ -15,7 +15,7 @@ import pytest
 from tests.api.service import Service, made, running
 from tests.deploy.clusters import PASSWORD, Server, make_primary, make_standby, server
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 WAITED_SECONDS = 3.0
 ROOMY = {"accounting": "zcdp", "rho": 1000.0}
 
@@ -30,7 +30,7 @@ class Pair:
         """Both hosts; and a limit on statements that would end too early any wait that it concerns."""
         hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
         quoted = PASSWORD.replace(" ", "%20")
-        limit = "options=-c%20statement_timeout%3D1s"
+        limit = "options=-c%20statement_timeout%3D2s"
         return f"postgresql://dpledger:{quoted}@{hosts}/postgres?{limit}"
 
 

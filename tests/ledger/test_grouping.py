@@ -12,7 +12,7 @@ from dpledger.ledger.grouping import MAX_GROUP, GroupCommitter
 from dpledger.ledger.ports import Intent
 from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 def request(dataset: str, run: str) -> Authorization:

@@ -1,8 +1,6 @@
 """Running a transaction again: only what was rolled back, and not for ever."""
 
 import contextlib
-import random
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -30,32 +28,20 @@ class Flaky:
         return isinstance(error, Busy)
 
 
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The longest that each pause could have been; nobody really waits."""
-    longest: list[float] = []
+def test_what_succeeds_is_run_once() -> None:
+    storage, pauses = Flaky(), list[float]()
 
-    def uniform(low: float, high: float) -> float:
-        assert low == 0.0
-        longest.append(high)
-        return high
+    found = run_in_transaction(storage, lambda attempt: f"attempt {attempt}", pause=pauses.append)
 
-    monkeypatch.setattr(random, "uniform", uniform)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    return longest
-
-
-def test_what_succeeds_is_run_once(pauses: list[float]) -> None:
-    storage = Flaky()
-
-    assert run_in_transaction(storage, lambda attempt: f"attempt {attempt}") == "attempt 1"
+    assert found == "attempt 1"
     assert (storage.begun, pauses) == (1, [])
 
 
-def test_what_was_rolled_back_is_run_again_after_growing_pauses(pauses: list[float]) -> None:
-    storage = Flaky(*[Busy()] * 6)
+def test_what_was_rolled_back_is_run_again_after_growing_pauses() -> None:
+    """The longest that each pause could be; nobody really waits."""
+    storage, pauses = Flaky(*[Busy()] * 6), list[float]()
 
-    assert run_in_transaction(storage, lambda attempt: attempt) == 7
+    assert run_in_transaction(storage, lambda attempt: attempt, pause=pauses.append) == 7
     assert len(pauses) == 6
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1] <= 0.2
@@ -66,7 +52,7 @@ def test_after_the_last_attempt_the_caller_is_told(attempts: int) -> None:
     storage = Flaky(*[Busy(str(number)) for number in range(1, 100)])
 
     with pytest.raises(Unavailable, match=str(attempts)):
-        run_in_transaction(storage, lambda _: None, attempts)
+        run_in_transaction(storage, lambda _: None, attempts, pause=lambda _: None)
     assert storage.begun == attempts
 
 

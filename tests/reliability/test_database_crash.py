@@ -49,7 +49,7 @@ def crash(server: Any) -> None:
     """Immediate shutdown: nothing is flushed, the next start recovers from the write-ahead log."""
     process = server.get_postmaster_info().process
     os.kill(process.pid, signal.SIGQUIT)
-    process.wait(timeout=20.0)
+    process.wait(timeout=60.0)
 
 
 def await_progress(callers: list[Caller]) -> None:

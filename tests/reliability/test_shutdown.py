@@ -45,7 +45,7 @@ def started(callers: list[Caller]) -> list[threading.Thread]:
     for thread in threads:
         thread.start()
     for caller in callers:
-        assert caller.warm.wait(timeout=30.0)
+        assert caller.warm.wait(timeout=60.0)
     return threads
 
 
@@ -56,7 +56,7 @@ def test_a_stopped_service_has_answered_all_that_it_recorded(place: Place, clean
         threads = started(callers)
         running.end()
         for thread in threads:
-            thread.join(timeout=30.0)
+            thread.join(timeout=60.0)
         assert "stopped" in running.events()
 
     told = {key: answer for caller in callers for key, answer in caller.told.items()}

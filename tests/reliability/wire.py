@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 HOST = "127.0.0.1"
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
 RETRY_SECONDS = 0.02
 _LOST = (http.client.HTTPException, OSError)
 

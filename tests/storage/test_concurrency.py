@@ -32,7 +32,7 @@ from tests.storage.ledgers import (
     write,
 )
 
-SECONDS = 20
+SECONDS = 60
 SOON = 0.15
 """Long enough for a thread that does not wait to get through."""
 

@@ -15,6 +15,10 @@ _LEFTOVER = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK|NotImplemented[E]rror)\b
 _MACHINE_PATH = re.compile(
     r"(?<![\w.~-])/(w[o]rk|r[o]ot|tmp/v[e]nv\w*|home/\w+|Users/\w+|opt/w[h]eels|opt/p[y]pi)\b"
 )
+_OWN = {"dpledger", "dpledger_client", "tests"}
+_COMMAND_ENDS_IN = "uvicorn.run"
+"""What ``dpledger serve`` calls at last, and nothing else does."""
+_PATCHES = {"setattr", "object", "patch"}
 _SKIPS = frozenset({"importorskip", "skip", "skipif", "skipIf", "skipTest", "skipUnless", "xfail"})
 _TEST_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
 _INVISIBLE = frozenset(
@@ -108,6 +112,34 @@ def skips(source: str) -> list[str]:
         if name in _SKIPS:
             found.append(f"line {getattr(node, 'lineno', 0)}: {name}")
     return found
+
+
+def global_patches(source: str) -> list[str]:
+    """Calls that replace a part of a module that is not this project's: other threads use it too."""
+    tree = ast.parse(source)
+    modules = {
+        (name.asname or name.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in node.names
+        if name.name.split(".")[0] not in _OWN
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    return [f"line {call.lineno}" for call in calls if _replaces(call, modules)]
+
+
+def _replaces(call: ast.Call, modules: set[str]) -> bool:
+    """Whether a call patches something of one of the modules, named or as a text."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    target = call.args[0]
+    if name not in _PATCHES:
+        return False
+    if isinstance(target, ast.Constant):
+        text = str(target.value)
+        return "." in text and text.split(".")[0] not in _OWN and text != _COMMAND_ENDS_IN
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    return isinstance(target, ast.Name) and target.id in modules
 
 
 def imported_modules(source: str, package: str) -> set[str]:

@@ -85,6 +85,31 @@ def test_skips_are_found(source: str) -> None:
     assert len(checks.skips(source)) == 1
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nmonkeypatch.setattr(time, 'sleep', None)",
+        "import httpx2\nwith mock.patch.object(httpx2.Response, 'read', None): pass",
+        "mock.patch('asyncio.sleep')",
+        "import numpy as np\nmonkeypatch.setattr(np, 'abs', None)",
+    ],
+)
+def test_global_patches_are_found(source: str) -> None:
+    assert len(checks.global_patches(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dpledger.api import answering\nmonkeypatch.setattr(answering, '_KEPT', 2)",
+        "import dpledger.api\nmock.patch('dpledger.api.x')",
+        "import time\nmonkeypatch.setattr(service, 'now', time.time)",
+    ],
+)
+def test_what_is_the_projects_own_may_be_replaced(source: str) -> None:
+    assert checks.global_patches(source) == []
+
+
 def test_words_in_strings_are_no_skips() -> None:
     assert checks.skips("x = 'skip'  # xfail") == []
 

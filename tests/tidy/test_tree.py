@@ -71,6 +71,10 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     assert _findings(checks.skips, _under("tests")) == {}
 
 
+def test_no_test_patches_what_others_use() -> None:
+    assert _findings(checks.global_patches, _under("tests")) == {}
+
+
 def test_the_service_and_the_client_do_not_print() -> None:
     assert _findings(checks.prints, _under(*SOURCE_ROOTS)) == {}
 

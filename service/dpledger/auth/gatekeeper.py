@@ -8,6 +8,7 @@ checked again inside the deciding transaction (``Transaction.revoked``), where n
 import hmac
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
@@ -59,7 +60,10 @@ class _Kept:
 class Gatekeeper:
     """Tells tokens apart from what is none."""
 
-    def __init__(self, store: TokenStore, token_key: bytes, clock: Clock) -> None:
+    def __init__(
+        self, store: TokenStore, token_key: bytes, clock: Clock, elapsed: Callable[[], float] = monotonic
+    ) -> None:
+        self._elapsed = elapsed
         self._store = store
         self._hasher = TokenHasher(token_key)
         self._clock = clock
@@ -79,7 +83,7 @@ class Gatekeeper:
     def remembered(self, token: TokenSecret, max_age_seconds: float = FRESH_SECONDS) -> Caller | None:
         """The same from memory alone; None where memory does not know, or no longer."""
         kept = self._kept.get(token.id)
-        if kept is None or monotonic() - kept.read_at > max_age_seconds:
+        if kept is None or self._elapsed() - kept.read_at > max_age_seconds:
             return None
         return self._checked(kept, token)
 
@@ -96,7 +100,7 @@ class Gatekeeper:
             row = self._store.get(token.id)
         except NotFound:
             raise Unauthenticated from None
-        kept = _Kept(row, _caller(row), monotonic())
+        kept = _Kept(row, _caller(row), self._elapsed())
         with self._guard:
             self._kept[token.id] = kept
             self._kept.move_to_end(token.id)

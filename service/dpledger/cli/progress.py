@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,30 +15,32 @@ Step = Callable[[int, int | None], None]
 
 
 @contextlib.contextmanager
-def drawn(what: str, quiet: bool) -> Iterator[Step]:
+def drawn(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[Step]:
     """A bar that disappears when the work is done; nothing unless standard error is a terminal."""
-    if quiet or not _somebody_looks():
+    if quiet or not _somebody_looks(terminal):
         yield lambda done, total: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_console(), transient=True) as progress:
+    with Progress(*columns, console=_console(terminal), transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextlib.contextmanager
-def waiting(what: str, quiet: bool) -> Iterator[None]:
+def waiting(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[None]:
     """A sign of life while something is computed."""
-    if quiet or not _somebody_looks():
+    if quiet or not _somebody_looks(terminal):
         yield
         return
-    with _console().status(what):
+    with _console(terminal).status(what):
         yield
 
 
-def _somebody_looks() -> bool:
-    return sys.stderr.isatty()
+def _somebody_looks(terminal: TextIO | None) -> bool:
+    return (terminal or sys.stderr).isatty()
 
 
-def _console() -> Console:
-    return Console(file=sys.stderr, force_terminal=True, markup=False, highlight=False, emoji=False)
+def _console(terminal: TextIO | None) -> Console:
+    return Console(
+        file=terminal or sys.stderr, force_terminal=True, markup=False, highlight=False, emoji=False
+    )

@@ -29,7 +29,17 @@ class Transactional(Protocol[T_co]):
         ...
 
 
-def run_in_transaction(storage: Transactional[T], work: Callable[[T], R], attempts: int = ATTEMPTS) -> R:
+def _pause(longest_seconds: float) -> None:
+    """Wait for a random time, so that those who lost against each other do not meet again."""
+    time.sleep(random.uniform(0.0, longest_seconds))
+
+
+def run_in_transaction(
+    storage: Transactional[T],
+    work: Callable[[T], R],
+    attempts: int = ATTEMPTS,
+    pause: Callable[[float], None] = _pause,
+) -> R:
     """Run ``work`` in one transaction and commit it, at most ``attempts`` times.
 
     Only what the database says it has rolled back is run again, after a random pause that grows. An
@@ -41,8 +51,7 @@ def run_in_transaction(storage: Transactional[T], work: Callable[[T], R], attemp
         except Exception as error:
             if not storage.is_transient(error):
                 raise
-        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)
-        time.sleep(random.uniform(0.0, longest))
+        pause(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt))
     return _once(storage, work)
 
 

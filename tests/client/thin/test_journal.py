@@ -399,15 +399,11 @@ def test_two_processes_cannot_use_one_journal(path: Path) -> None:
     assert "in use by" in _run(FakeService(), path, job)
 
 
-def test_a_forked_process_does_not_use_its_parents_journal(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parent = os.getpid()
-
+def test_a_forked_process_does_not_use_its_parents_journal(path: Path) -> None:
     def job(account: Any) -> None:
         account.authorize(STEP)
         # A fork copies the journal with its open file, whose lock it shares.
-        monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+        Journal.at(path)._process = os.getppid()
         with pytest.raises(JournalBusy, match="forked"):
             account.authorize(STEP)
 

@@ -5,7 +5,6 @@ import copy
 import functools
 import os
 import pickle
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,13 +35,10 @@ STEP = Gaussian(1.0, 10.0)
 
 
 def _account(service: FakeService) -> Any:
-    ledger = Ledger("http://ledger", transport=service.transport, retries=Retries(attempts=2))
+    ledger = Ledger(
+        "http://ledger", transport=service.transport, retries=Retries(attempts=2, first_pause_seconds=0.0)
+    )
     return ledger.dataset("d").run("job")
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
 def test_a_value_is_released_with_noise_after_a_yes() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import json
 import pickle
-import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -46,21 +46,27 @@ STEP = Gaussian(1.0, 10.0)
 TOKEN = "dpl_abc_secretsecretsecret"
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+@dataclass(frozen=True)
+class Noted(Retries):
     """Nobody waits in these tests; how long they would have is kept."""
-    found: list[float] = []
 
-    async def sleep(seconds: float) -> None:
-        found.append(seconds)
+    pauses_made: list[float] = field(default_factory=list)
 
-    monkeypatch.setattr(time, "sleep", found.append)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    return found
+    def wait(self, seconds: float) -> None:
+        self.pauses_made.append(seconds)
+
+    async def wait_async(self, seconds: float) -> None:
+        self.pauses_made.append(seconds)
 
 
-def _ledger(service: FakeService, **options: Any) -> Ledger:
-    return Ledger("http://ledger", TOKEN, transport=service.transport, **options)
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+def _ledger(service: FakeService, pauses: list[float] | None = None, attempts: int = 8) -> Ledger:
+    retries = Noted(attempts, pauses_made=[] if pauses is None else pauses)
+    return Ledger("http://ledger", TOKEN, transport=service.transport, retries=retries)
 
 
 def test_a_request_says_who_asks_and_what() -> None:
@@ -114,7 +120,7 @@ def test_without_an_answer_the_same_is_asked_again_under_the_same_key(
 ) -> None:
     service = FakeService(failure, failure)
 
-    granted = _ledger(service).dataset("d").run("job").authorize(STEP).granted
+    granted = _ledger(service, pauses).dataset("d").run("job").authorize(STEP).granted
 
     assert len(set(service.keys)) == 1
     assert len(service.requests) == 3
@@ -127,7 +133,7 @@ def test_an_answer_lost_on_the_way_is_asked_for_again_and_paid_once(pauses: list
     service = FakeService()
     service.failures.append(recorded_but_dropped(service))
 
-    granted = _ledger(service).dataset("d").run("job").authorize(STEP).granted
+    granted = _ledger(service, pauses).dataset("d").run("job").authorize(STEP).granted
 
     assert granted.replayed
     assert len(service.entries) == 1
@@ -138,7 +144,7 @@ def test_a_service_that_says_how_long_it_needs_is_given_that_time(pauses: list[f
     def busy(_request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(503, json={"type": "x"}, headers={"Retry-After": "7"})
 
-    _ledger(FakeService(busy)).dataset("d").run("job").authorize(STEP)
+    _ledger(FakeService(busy), pauses).dataset("d").run("job").authorize(STEP)
 
     assert pauses == [7.0]
 
@@ -181,7 +187,7 @@ def test_questions_that_record_nothing_carry_no_key() -> None:
 
 def test_retries_end(pauses: list[float]) -> None:
     service = FakeService(*[dropped] * 50)
-    ledger = _ledger(service, retries=Retries(attempts=4))
+    ledger = _ledger(service, pauses, attempts=4)
 
     with pytest.raises(NoAnswer, match="no route") as raised:
         ledger.dataset("d").run("job").authorize(STEP)
@@ -195,7 +201,7 @@ def test_a_service_that_stays_away_is_unavailable(pauses: list[float]) -> None:
     service = FakeService(*[lambda _: problem(503, "unavailable")] * 50)
 
     with pytest.raises(Unavailable):
-        _ledger(service, retries=Retries(attempts=2)).dataset("d").budget()
+        _ledger(service, pauses, attempts=2).dataset("d").budget()
 
     assert len(pauses) == 1
 
@@ -203,7 +209,7 @@ def test_a_service_that_stays_away_is_unavailable(pauses: list[float]) -> None:
 def test_what_had_no_answer_can_be_asked_again_later_under_its_key(pauses: list[float]) -> None:
     service = FakeService()
     service.failures = [recorded_but_dropped(service), *[dropped] * 3]
-    account = _ledger(service, retries=Retries(attempts=4)).dataset("d").run("job")
+    account = _ledger(service, pauses, attempts=4).dataset("d").run("job")
 
     with pytest.raises(NoAnswer) as raised:
         account.authorize(STEP)
@@ -240,7 +246,7 @@ def test_a_refusal_is_raised_as_its_kind_and_never_asked_again(
     service = FakeService(lambda _: problem(status, slug))
 
     with pytest.raises(kind, match="because") as raised:
-        _ledger(service).dataset("d").run("job").authorize(STEP)
+        _ledger(service, pauses).dataset("d").run("job").authorize(STEP)
 
     assert type(raised.value) is kind
     assert (raised.value.slug, raised.value.status) == (slug, status)
@@ -253,7 +259,7 @@ def test_a_fault_of_the_service_is_not_asked_again(pauses: list[float]) -> None:
     service = FakeService(lambda _: problem(500, "internal-error"))
 
     with pytest.raises(ServiceFailed) as raised:
-        _ledger(service).dataset("d").run("job").authorize(STEP)
+        _ledger(service, pauses).dataset("d").run("job").authorize(STEP)
 
     assert raised.value.key == service.keys[0]
     assert pauses == []
@@ -360,9 +366,12 @@ def test_an_address_is_checked() -> None:
 
 def test_the_async_client_asks_again_under_the_same_key(pauses: list[float]) -> None:
     service = FakeService(dropped, lambda _: problem(503, "unavailable"))
+    retries = Noted(pauses_made=pauses)
 
     async def job() -> Any:
-        async with AsyncLedger("http://ledger", TOKEN, transport=service.transport) as ledger:
+        async with AsyncLedger(
+            "http://ledger", TOKEN, transport=service.transport, retries=retries
+        ) as ledger:
             account = ledger.dataset("d").run("job")
             yes = await account.authorize(STEP)
             async with account.reserve(STEP, times=4) as hold:
@@ -403,7 +412,7 @@ def test_the_async_client_refuses_alike() -> None:
 
 def test_the_async_client_judges_a_failed_settlement_alike(pauses: list[float]) -> None:
     service = FakeService()
-    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Retries(attempts=2))
+    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Noted(2, pauses_made=pauses))
 
     async def job(*failures: Any) -> Any:
         async with ledger.dataset("d").run("j").reserve(STEP, times=3) as hold:
@@ -450,7 +459,7 @@ def test_the_async_client_can_be_used_from_one_event_loop_after_another() -> Non
 
 def test_the_async_client_ends_its_retries(pauses: list[float]) -> None:
     service = FakeService(*[dropped] * 9)
-    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Retries(attempts=2))
+    ledger = AsyncLedger("http://ledger", transport=service.transport, retries=Noted(2, pauses_made=pauses))
 
     with pytest.raises(NoAnswer):
         asyncio.run(ledger.key_set())
