@@ -149,18 +149,21 @@ def test_a_session_ends_with_its_token(service: Service) -> None:
 
 def test_every_part_of_the_cookie_is_sealed(shared: Service, reader: Visitor) -> None:
     assert reader.cookie is not None
-    token_id, ends, seal = reader.cookie.split(".")
+    token_id, ends, number, seal = reader.cookie.split(".")
     other = shared.token.split("_")[1]
     later = str(int(ends) + 1)
     forged = [
-        f"{other}.{ends}.{seal}",
-        f"{token_id}.{later}.{seal}",
-        f"{token_id}.{ends}.{'0' * len(seal)}",
-        f"{token_id}.{ends}.{seal[:-1]}",
-        f"{token_id}.{ends}.",
-        f"{token_id}.{ends}",
-        f"{token_id}.-1.{seal}",
-        f"nobody.{ends}.{seal}",
+        f"{other}.{ends}.{number}.{seal}",
+        f"{token_id}.{later}.{number}.{seal}",
+        f"{token_id}.{ends}.{'0' * len(number)}.{seal}",
+        f"{token_id}.{ends}.{number[:-2]}.{seal}",
+        f"{token_id}.{ends}.{number}.{'0' * len(seal)}",
+        f"{token_id}.{ends}.{number}.{seal[:-1]}",
+        f"{token_id}.{ends}.{number}.",
+        f"{token_id}.{ends}.{number}",
+        f"{token_id}.{ends}.{seal}",
+        f"{token_id}.-1.{number}.{seal}",
+        f"nobody.{ends}.{number}.{seal}",
         "x" * 500,
         "",
     ]

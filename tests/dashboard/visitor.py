@@ -19,14 +19,14 @@ ORIGIN = "http://testserver"
 
 
 @contextmanager
-def serving(database: str, keys: Path) -> Iterator[Service]:
-    """The service as it is served, with a clock that the test sets."""
+def serving(database: str, keys: Path, token: str = "") -> Iterator[Service]:
+    """The service as it is served, with a clock that the test sets; a new ledger announces its token."""
     told: list[str] = []
     clock = SetClock()
     settings = Settings(database, keys, expiry_seconds=3600.0)
     app = create_server(settings, clock=clock, announce=told.append)
     with TestClient(app, raise_server_exceptions=False, follow_redirects=False) as client:
-        yield Service(client, told[0], clock)
+        yield Service(client, told[0] if told else token, clock)
 
 
 class Visitor:

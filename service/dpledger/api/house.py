@@ -29,6 +29,7 @@ from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
 from dpledger.storage.fractions import fractions_left
 from dpledger.storage.repository import open_storage
+from dpledger.storage.sessions import SessionStore
 from dpledger.storage.tokens import TokenStore
 
 __all__ = ["LONG", "House", "takes_long"]
@@ -63,7 +64,7 @@ class House:
         self.tokens = TokenStore(self.storage.database)
         self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
         self.issuer = Issuer(self.tokens, keys.token_key, clock)
-        self.sessions = SessionKeeper(self.tokens, keys.token_key, clock)
+        self.sessions = SessionKeeper(self.tokens, SessionStore(self.storage.database), keys.token_key, clock)
         self.ledger = LedgerService(self.storage, clock, self.signer)
         self.reader = LedgerReader(self.storage)
         self.in_flight = InFlight()

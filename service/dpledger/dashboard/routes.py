@@ -243,8 +243,9 @@ def _cookie(request: Request) -> dict[str, Any]:
 
 
 def post_logout(request: Request) -> Response:
-    """Forget the session."""
+    """End the session, for every copy of its cookie and at every replica, then forget the cookie."""
     check_same_origin(request)
+    _services(request).sessions.end(request.cookies.get(COOKIE))
     response = RedirectResponse(f"{request.scope['root_path']}/login", 303)
     response.delete_cookie(COOKIE, **_cookie(request))
     return response

@@ -38,6 +38,7 @@ __all__ = [
     "budgets",
     "charges",
     "datasets",
+    "ended_sessions",
     "entries",
     "levels",
     "meta",
@@ -82,6 +83,15 @@ tokens = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
     Column("revoked_at_us", BigInteger),
+)
+
+# A session is known by its seal; what is kept is which of them were ended before their time.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("id", LargeBinary, primary_key=True),
+    Column("ends_at_us", BigInteger, nullable=False),
+    Index("ix_ended_sessions_ends_at_us", "ends_at_us"),
 )
 
 datasets = Table(
