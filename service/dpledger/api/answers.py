@@ -235,17 +235,29 @@ class DatasetAnswer(Shape):
 
 
 class BudgetAnswer(Shape):
-    """Limit, spent, reserved and remaining, true at ``sequence``."""
+    """Limit, spent, reserved and remaining, true at ``sequence``; ``spent`` includes ``reserved``."""
 
     dataset: str
     sequence: int
     accounting: str
     limit: dict[str, Any]
     guarantee: dict[str, Any]
-    spent: dict[str, Any]
-    reserved: dict[str, Any]
-    remaining: dict[str, Any]
-    fraction: float
+    spent: Annotated[
+        dict[str, Any],
+        Field(
+            description="Everything that can no longer be spent: what was authorized, settled or "
+            "expired, and what is reserved. On a partitioned dataset, what the record that bears most bears."
+        ),
+    ]
+    reserved: Annotated[
+        dict[str, Any],
+        Field(
+            description="What the `open` reservations on the whole dataset hold. It is included in `spent`; "
+            "what is not used of it comes back when they are settled."
+        ),
+    ]
+    remaining: Annotated[dict[str, Any], Field(description="`limit` less `spent`, rounded down.")]
+    fraction: Annotated[float, Field(description="The part of the budget that is left, rounded down.")]
 
 
 class BudgetChangeAnswer(Shape):
@@ -302,12 +314,28 @@ class PartitionShown(Shape):
 
 
 class RunShown(Shape):
-    """What a run has spent."""
+    """What a run has spent, and what its open reservations hold."""
 
     run: str
     entries: int
-    spent: dict[str, Any]
-    fraction: float
+    spent: Annotated[
+        dict[str, Any],
+        Field(
+            description="What was authorized, settled or expired; on a partitioned dataset summed over "
+            "partitions. What open reservations hold is in `reserved`."
+        ),
+    ]
+    reserved: Annotated[
+        dict[str, Any],
+        Field(description="What its `open` reservations hold; not included in this run's `spent`."),
+    ]
+    fraction: Annotated[
+        float,
+        Field(
+            description="The part of the budget in `spent`, rounded up; on a partitioned dataset at most "
+            "what the record that bears most bears in all."
+        ),
+    ]
     first_at: str
     last_at: str
 

@@ -173,7 +173,7 @@ def show_budget(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show limit, spent, reserved and remaining in the filter's own terms."""
+    """Show limit, spent, reserved and remaining in the filter's own terms; spent includes reserved."""
     with opened(place) as ledger:
         found = ledger.budget(name, delta)
     if as_json:
@@ -183,7 +183,7 @@ def show_budget(
             ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
             ("limit", _coordinates(found["limit"], number_down)),
             ("guarantee", guarantee_text(found["guarantee"])),
-            ("spent", _coordinates(found["spent"], number_up)),
+            ("spent", f"{_coordinates(found['spent'], number_up)}{_of_which(found)}"),
             ("reserved", f"{found['reserved']['open']} open, {_coordinates(found['reserved'], number_up)}"),
             ("remaining", _coordinates(found["remaining"], number_down)),
             ("left", percent_left(found["fraction"])),
@@ -191,6 +191,10 @@ def show_budget(
     )
     _show_curve(found)
     return None
+
+
+def _of_which(found: Fields) -> str:
+    return ", what is reserved included" if found["reserved"]["open"] else ""
 
 
 def _show_curve(found: Fields) -> None:
@@ -223,7 +227,7 @@ def _coordinates(amounts: Fields, shown: Callable[[float], str]) -> str:
 def list_runs(
     place: Place, name: DatasetName, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False
 ) -> None:
-    """List runs with what each has spent."""
+    """List runs with what each has spent, and what its open reservations hold beside that."""
     with opened(place) as ledger:
         page = gathered(lambda many, after: ledger.runs(name, many, after), limit, cursor)
     if as_json:
@@ -233,13 +237,16 @@ def list_runs(
             each["run"],
             str(each["entries"]),
             percent_spent(each["fraction"]),
+            percent_spent(each["reserved"]["fraction"]) if each["reserved"]["open"] else "",
             moment_text(each["first_at"]),
             moment_text(each["last_at"]),
         ]
         for each in page["items"]
     ]
     show_table(
-        ("run", "entries>", "spent>", "first (UTC)?", "last (UTC)?"), rows, "no run has spent anything"
+        ("run", "entries>", "spent>", "reserved>", "first (UTC)?", "last (UTC)?"),
+        rows,
+        "no run has spent anything",
     )
     return _tell_more(page)
 

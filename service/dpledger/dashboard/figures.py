@@ -1,5 +1,7 @@
 """The numbers that are drawn. Each figure's numbers stand in a table beside it, and are drawn from there."""
 
+import heapq
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -158,12 +160,19 @@ def curve(budget: Budget, committed: Floats) -> list[CurvePoint]:
     ]
 
 
-def step_points(steps: Sequence[Step], budget: Budget, at: int) -> list[StepPoint]:
-    """What each step cost, and their running total."""
-    points, total = [], 0.0
+def step_points(steps: Sequence[Step], budget: Budget, at: int, worst: int = 1) -> list[StepPoint]:
+    """What each step cost, and their running total for the record that bears most.
+
+    That is what was granted on the whole and on the ``worst`` partitions with most: two under a private
+    key, otherwise one.
+    """
+    points: list[StepPoint] = []
+    by_partition: defaultdict[int | None, float] = defaultdict(float)
     for step in steps:
         cost = step.times * share(budget, step.charge.amounts, at)
-        total += cost
+        by_partition[step.partition] += cost
+        parts = heapq.nlargest(worst, (sum_ for part, sum_ in by_partition.items() if part is not None))
+        total = by_partition[None] + sum(parts)
         points.append(StepPoint(step.sequence, step.at_us, step.times, cost, total, step.charge.purpose))
     return points
 

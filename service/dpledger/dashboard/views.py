@@ -1,16 +1,18 @@
 """What each page shows, from one look at the database."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dpledger.dashboard import figures, wording
 from dpledger.dashboard.figures import CurvePoint, NoisePoint, Point, Projection, StepPoint
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import EntryKind
-from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, RunRow, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.ledger.state import Book, Partition
-from dpledger.storage.overview import POINTS, Glance, Look, Place
+from dpledger.storage.fractions import basis_points
+from dpledger.storage.overview import POINTS, Glance, Look, Place, Refusing
 
 __all__ = [
     "MOST_SPENDERS",
@@ -33,6 +35,11 @@ _LATEST = 8
 _MOST_COUNTED = 100
 LOW_BASIS_POINTS = 1000
 """Below a tenth a budget is called low."""
+OUT_BASIS_POINTS = 1
+"""Below a ten-thousandth it is called used up, in the list, on its page and among those counted."""
+
+
+_BELOW = (LOW_BASIS_POINTS, OUT_BASIS_POINTS)
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,10 @@ class Left:
     @property
     def level(self) -> str:
         """``out``, ``low`` or ``fine``."""
-        if self.fraction <= 0.0:
+        left = basis_points(self.fraction)
+        if left < OUT_BASIS_POINTS:
             return "out"
-        return "low" if self.fraction < LOW_BASIS_POINTS / 10_000 else "fine"
+        return "low" if left < LOW_BASIS_POINTS else "fine"
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,19 @@ class DatasetsPage:
 
 @dataclass(frozen=True)
 class Spender:
-    """A run or a purpose with its share of the budget."""
+    """A run or a purpose: the part of the budget that it has spent, that it holds, and both together.
+
+    On a partitioned dataset sums run over disjoint records. There the shares are bounds: no record bears
+    more of a run than of everything.
+    """
 
     name: str
     entries: int
     share: float
+    spent: float
+    held: float
+    reservations: int
+    is_bound: bool
     first_at_us: int
     last_at_us: int
 
@@ -158,6 +174,7 @@ class DatasetPage:
     rule: str
     points: list[Point]
     projection: Projection
+    refusing: Refusing | None
     budget_changes: list[StoredEntry]
     curve: list[CurvePoint]
     coordinate: str
@@ -199,11 +216,11 @@ def datasets_page(
     """Datasets that a token reaches, the most urgent first; ``names`` is None where it reaches all."""
     if names is None:
         found = look.urgent(after, ROWS + 1, search)
-        low, exhausted = [look.count_below(below, _MOST_COUNTED) for below in (LOW_BASIS_POINTS, 1)]
+        low, exhausted = [look.count_below(below, _MOST_COUNTED) for below in _BELOW]
     else:
         found = look.urgent_among(names, after, ROWS + 1, search)
         places = [each.place.left_basis_points for each in look.urgent_among(names, None, len(names))]
-        low, exhausted = [sum(left < below for left in places) for below in (LOW_BASIS_POINTS, 1)]
+        low, exhausted = [sum(left < below for left in places) for below in _BELOW]
     shown = found[:ROWS]
     following = _cursor(shown[-1].place) if len(found) > ROWS else None
     return DatasetsPage([_dataset_item(each) for each in shown], following, exhausted, low - exhausted)
@@ -214,20 +231,24 @@ def _cursor(place: Place) -> str:
 
 
 def _dataset_item(glance: Glance) -> DatasetItem:
-    budget = glance.budget
+    book = glance.row.book
     return DatasetItem(
-        glance.place.name,
-        glance.description,
-        _left(budget, glance.place.left_basis_points / 10_000),
-        budget.accounting.value,
-        glance.open_reservations,
-        glance.partitions,
-        glance.sequence,
-        glance.changed_at_us,
+        book.name,
+        glance.row.description,
+        _left(book),
+        book.budget.accounting.value,
+        book.whole.open_reservations,
+        book.partitions,
+        book.sequence,
+        glance.row.changed_at_us,
     )
 
 
-def _left(budget: Budget, fraction: float, reserved: float = 0.0) -> Left:
+def _left(book: Book) -> Left:
+    """What is left, from the ledger itself: the list, the pages and the API say the same."""
+    budget, committed = book.budget, book.committed_for(None)
+    fraction = budget.fraction_left(committed)
+    reserved = figures.share(budget, book.whole.reserved, figures.binding(budget, committed))
     return Left(
         fraction,
         min(reserved, 1.0 - fraction),
@@ -242,22 +263,24 @@ def dataset_page(look: Look, name: str, query: EntryQuery, partitions_after: int
     row = look.dataset(name)
     book, budget = row.book, row.book.budget
     committed = book.committed_for(None)
-    at, fraction = figures.binding(budget, committed), budget.fraction_left(committed)
-    last = Point(row.changed_at_us, book.sequence, fraction)
+    at, refusing = figures.binding(budget, committed), look.refusing(book.dataset_id)
+    last = Point(row.changed_at_us, book.sequence, budget.fraction_left(committed))
     points = figures.burn_down(look.levels(book.dataset_id), row.opened_at_us, last, now_us)
     changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
-    spenders = (book.dataset_id, MOST_SPENDERS, budget.size)
+    holds = look.held(book.dataset_id)
     return DatasetPage(
         row=row,
-        left=_left(budget, fraction, figures.share(budget, book.whole.reserved, at)),
+        left=_left(book),
         rule=wording.rule_text(budget),
         points=points,
-        projection=figures.projection(points, now_us),
+        # A pace at which nothing is granted leads to no day.
+        projection=figures.projection(points, now_us) if refusing is None else Projection(None, ""),
+        refusing=refusing,
         budget_changes=look.entries(book.dataset_id, changed).entries,
         curve=figures.curve(budget, committed),
         coordinate=_coordinate(budget, at),
-        runs=_spenders(budget, look.largest_runs(*spenders), at),
-        purposes=_spenders(budget, look.largest_purposes(*spenders), at),
+        runs=_runs(look, book, at, holds),
+        purposes=_purposes(look, book, at, holds),
         refusals=look.refusals(book.dataset_id, _LATEST),
         reservations=look.reservations(book.dataset_id, 0, _LATEST, budget.size),
         partitions=_partitions(look, book, at, partitions_after),
@@ -270,14 +293,73 @@ def _coordinate(budget: Budget, at: int) -> str:
     return f"order α = {wording.number(float(budget.orders[at]))}" if budget.orders.size else ""
 
 
-def _spenders(budget: Budget, rows: Sequence[RunRow], at: int) -> list[Spender]:
-    found = [_spender(budget, row, at) for row in rows]
-    return sorted(found, key=lambda each: (-each.share, each.name))
+Holds = Mapping[str, Sequence[Held]]
 
 
-def _spender(budget: Budget, row: RunRow, at: int) -> Spender:
+def _by(holds: Iterable[Held], key: Callable[[Held], str]) -> Holds:
+    found: defaultdict[str, list[Held]] = defaultdict(list)
+    for each in holds:
+        found[key(each)].append(each)
+    return found
+
+
+def _runs(look: Look, book: Book, at: int, holds: Iterable[Held]) -> list[Spender]:
+    by_run, size = _by(holds, lambda each: each.run), book.budget.size
+    rows = look.largest_runs(book.dataset_id, MOST_SPENDERS, size)
+    others = _largest_holders(book, by_run, rows, at)
+    rows += [look.run(book.dataset_id, name, size)[1] for name in others]
+    return _spenders(book, rows, by_run, at)
+
+
+def _purposes(look: Look, book: Book, at: int, holds: Iterable[Held]) -> list[Spender]:
+    by_purpose, size = _by(holds, lambda each: each.charge.purpose), book.budget.size
+    rows = look.largest_purposes(book.dataset_id, MOST_SPENDERS, size)
+    others = _largest_holders(book, by_purpose, rows, at)
+    rows += [look.purpose(book.dataset_id, name, size) for name in others]
+    # A reservation counts among a purpose's entries only once something of it is spent.
+    rows = [replace(row, entries=row.entries + _count(by_purpose.get(row.name, ()))) for row in rows]
+    return _spenders(book, rows, by_purpose, at)
+
+
+def _count(holds: Iterable[Held]) -> int:
+    return sum(each.reservations for each in holds)
+
+
+def _largest_holders(book: Book, holds: Holds, rows: Sequence[RunRow], at: int) -> list[str]:
+    """Who holds most among those that are not shown for what they have spent."""
+    others = set(holds) - {row.name for row in rows}
+    return sorted(others, key=lambda name: (-_held(book.budget, holds[name], at), name))[:MOST_SPENDERS]
+
+
+def _held(budget: Budget, holds: Iterable[Held], at: int) -> float:
+    return sum(figures.share(budget, each.amounts, at) for each in holds)
+
+
+def _spenders(book: Book, rows: Iterable[RunRow], holds: Holds, at: int) -> list[Spender]:
+    """The largest first; those that come later in an order of sums come later here too."""
+    summed = {row.name: figures.share(book.budget, row.amounts, at) for row in rows}
+    found = [_spender(book, row, holds.get(row.name, ()), at) for row in rows]
+    found.sort(key=lambda each: (-each.share, -summed[each.name], each.name))
+    return found[:MOST_SPENDERS]
+
+
+def _spender(book: Book, row: RunRow, holds: Iterable[Held], at: int) -> Spender:
+    budget, holds = book.budget, list(holds)
+    spent, held = figures.share(budget, row.amounts, at), _held(budget, holds, at)
+    share = spent + held
+    if book.partitions:
+        most = figures.share(budget, book.committed_for(None), at)
+        share, spent, held = (min(each, most) for each in (share, spent, held))
     return Spender(
-        row.name, row.entries, figures.share(budget, row.amounts, at), row.first_at_us, row.last_at_us
+        row.name,
+        row.entries,
+        share,
+        spent,
+        held,
+        _count(holds),
+        bool(book.partitions),
+        row.first_at_us,
+        row.last_at_us,
     )
 
 
@@ -354,10 +436,10 @@ def run_page(look: Look, name: str, run: str, before: int) -> RunPage:
     steps = look.steps(book.dataset_id, number, spent.entries)
     return RunPage(
         row=row,
-        run=_spender(budget, spent, at),
-        left=_left(budget, budget.fraction_left(committed)),
+        run=_spender(book, spent, [each for each in look.held(book.dataset_id) if each.run == run], at),
+        left=_left(book),
         coordinate=_coordinate(budget, at),
-        steps=figures.step_points(steps, budget, at),
+        steps=figures.step_points(steps, budget, at, 2 if book.partition_key == "private" else 1),
         noise=figures.noise_points(steps),
         is_complete=spent.entries <= POINTS,
         entries=_entries(look, book, EntryQuery(run=run, before=before), at),

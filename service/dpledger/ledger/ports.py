@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget, Plan
 from dpledger.ledger.commands import Reservation
@@ -19,6 +20,7 @@ from dpledger.ledger.state import Book, Partition
 __all__ = [
     "DatasetRow",
     "EntryFilter",
+    "Held",
     "Intent",
     "NewDataset",
     "NewEntry",
@@ -128,6 +130,21 @@ class RunRow:
     amounts: Floats
     first_at_us: int
     last_at_us: int
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What the open reservations of one run hold of one charge: how often, by how many of them."""
+
+    run: str
+    charge: Charge
+    times: int
+    reservations: int
+
+    @property
+    def amounts(self) -> Floats:
+        """All of it together, rounded up."""
+        return scale(self.charge.amounts, self.times, Direction.UP)
 
 
 @dataclass(frozen=True)
@@ -263,6 +280,10 @@ class Storage(Protocol):
 
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
+        ...
+
+    def held(self, dataset_id: int) -> list[Held]:
+        """What open reservations hold, by run and charge."""
         ...
 
     def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:

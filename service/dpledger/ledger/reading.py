@@ -4,8 +4,9 @@ Spent is rounded up and remaining is rounded down. The running ε of what is spe
 indication: what is proven while steps are still chosen adaptively is the budget itself.
 """
 
+import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +23,9 @@ from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, moment
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.guarantee import guarantee_fields
-from dpledger.ledger.ports import DatasetRow, EntryFilter, RunRow, Storage, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
-from dpledger.ledger.state import Book, Partition
+from dpledger.ledger.state import Book, Partition, raised
 
 __all__ = ["LedgerReader"]
 
@@ -97,8 +98,8 @@ class LedgerReader:
     def runs(self, name: str, after: str, limit: int) -> list[dict[str, Any]]:
         """What each run has spent."""
         book = self._storage.dataset(name).book
-        rows = self._storage.runs(book.dataset_id, after, limit)
-        return [_run_fields(book.budget, row) for row in rows]
+        rows, held = self._storage.runs(book.dataset_id, after, limit), self._storage.held(book.dataset_id)
+        return [_run_fields(book, row, [each for each in held if each.run == row.name]) for row in rows]
 
     def reservations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Open reservations."""
@@ -313,12 +314,21 @@ def _charge_fields(charge: Charge) -> dict[str, Any]:
     }
 
 
-def _run_fields(budget: Budget, row: RunRow) -> dict[str, Any]:
+def _run_fields(book: Book, row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
+    """A run's sums. On partitions they add up over disjoint records: none bears more than the worst does."""
+    budget = book.budget
+    holds = functools.reduce(raised, [each.amounts for each in held], np.zeros(budget.size))
+    spent_part, held_part = (1.0 - budget.fraction_left(amounts) for amounts in (row.amounts, holds))
+    if book.partitions:
+        most = 1.0 - budget.fraction_left(book.committed_for(None))
+        spent_part, held_part = min(spent_part, most), min(held_part, most)
+    reserved = {"open": sum(each.reservations for each in held), "fraction": held_part}
     return {
         "run": row.name,
         "entries": row.entries,
         "spent": _coordinates(budget, row.amounts),
-        "fraction": 1.0 - budget.fraction_left(row.amounts),
+        "reserved": {**_coordinates(budget, holds), **reserved},
+        "fraction": spent_part,
         "first_at": moment(row.first_at_us),
         "last_at": moment(row.last_at_us),
     }

@@ -15,12 +15,22 @@ from dpledger.ledger.state import Book
 from dpledger.storage.budgets import budget_from_document, budget_numbered, put_in_force
 from dpledger.storage.cache import Notes
 from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
+from dpledger.storage.fractions import basis_points
 from dpledger.storage.lists import listed, rows_listed
 from dpledger.storage.searching import mentioning, pattern_of
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import budgets, datasets
 
-__all__ = ["budget_of", "dataset_named", "datasets_page", "lock_books", "moved_book", "open_book"]
+__all__ = [
+    "DATASETS",
+    "budget_of",
+    "dataset_named",
+    "dataset_of",
+    "datasets_page",
+    "lock_books",
+    "moved_book",
+    "open_book",
+]
 
 _BOOK = (
     datasets.c.id,
@@ -39,7 +49,7 @@ _BOOK = (
 _ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
 _guarantees = budgets.alias()
 _ITS_GUARANTEE = and_(_guarantees.c.dataset_id == datasets.c.id, _guarantees.c.number == datasets.c.guarantee)
-_DATASET = (
+DATASETS = (
     select(
         budgets.c.document,
         _guarantees.c.document,
@@ -53,7 +63,7 @@ _DATASET = (
     .join(budgets, _ITS_BUDGET)
     .join(_guarantees, _ITS_GUARANTEE)
 )
-_NAMED = _DATASET.where(datasets.c.name == bindparam("name"))
+_NAMED = DATASETS.where(datasets.c.name == bindparam("name"))
 _BUDGET_OF = select(budgets.c.document).join(datasets, _ITS_BUDGET).where(datasets.c.id == bindparam("id"))
 # Both databases read this; Core has no word for it that the two dialects share.
 _OPEN = text(
@@ -98,7 +108,7 @@ def _lock(size: int) -> Select[Any]:
 
 @functools.cache
 def _page(searching: bool) -> Select[Any]:
-    page = _DATASET.where(datasets.c.name > bindparam("after")).order_by(datasets.c.name)
+    page = DATASETS.where(datasets.c.name > bindparam("after")).order_by(datasets.c.name)
     if searching:
         page = page.where(mentioning())
     return page.limit(bindparam("limit", type_=Integer))
@@ -157,7 +167,7 @@ def moved_book(
         "new_open_reservations": open_reservations,
         "new_partitions": after.partitions,
         "new_changed_at_us": changed_at_us,
-        "new_left_basis_points": int(10_000 * left),
+        "new_left_basis_points": basis_points(left),
     }
     if changed is not None:
         values["new_budget"], values["new_guarantee"] = changed
@@ -173,7 +183,7 @@ def dataset_named(session: Session, name: str) -> DatasetRow:
     row = session.row(_NAMED, {"name": name})
     if row is None:
         raise NotFound("dataset", name)
-    return _dataset(row)
+    return dataset_of(row)
 
 
 def datasets_page(session: Session, after: str, limit: int, search: str | None) -> list[DatasetRow]:
@@ -181,7 +191,7 @@ def datasets_page(session: Session, after: str, limit: int, search: str | None) 
     values: dict[str, Any] = {"after": after, "limit": limit}
     if search is not None:
         values["pattern"] = pattern_of(search)
-    return [_dataset(row) for row in session.rows(_page(search is not None), values)]
+    return [dataset_of(row) for row in session.rows(_page(search is not None), values)]
 
 
 def budget_of(session: Session, dataset_id: int) -> Budget:
@@ -192,7 +202,8 @@ def budget_of(session: Session, dataset_id: int) -> Budget:
     return budget_from_document(row[0])
 
 
-def _dataset(row: Row) -> DatasetRow:
+def dataset_of(row: Row) -> DatasetRow:
+    """What ``DATASETS`` selects, read."""
     document, largest, description, unit, records, opened_at_us, changed_at_us, *book = row
     kept = _book(book, budget_from_document(document), budget_from_document(largest))
     return DatasetRow(kept, description, unit, records, opened_at_us, changed_at_us)

@@ -10,10 +10,15 @@ from dpledger.storage.database import Database
 from dpledger.storage.lists import listed, rows_listed
 from dpledger.storage.tables import datasets
 
-__all__ = ["WHOLE", "fractions_left"]
+__all__ = ["WHOLE", "basis_points", "fractions_left"]
 
 WHOLE = 10_000
 """A whole budget, in the unit in which it is stored."""
+
+
+def basis_points(fraction: float) -> int:
+    """A part of a budget in the unit in which it is stored, rounded down."""
+    return int(WHOLE * fraction)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from sqlalchemy import (
     BigInteger,
     Integer,
@@ -18,7 +19,6 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    and_,
     bindparam,
     func,
     literal_column,
@@ -27,26 +27,23 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, EntryKind
 from dpledger.ledger.errors import NotFound
-from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, RunRow, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.ledger.state import Partition
-from dpledger.storage.books import dataset_named
-from dpledger.storage.budgets import budget_from_document
+from dpledger.storage.books import DATASETS, dataset_named, dataset_of
 from dpledger.storage.charges import charges_numbered
 from dpledger.storage.codec import KIND_CODES, vector_from_bytes
 from dpledger.storage.database import Database
 from dpledger.storage.entries import entries_numbered, entries_page
 from dpledger.storage.lists import listed, of_dataset, rows_listed
 from dpledger.storage.partitions import partitions_numbered, partitions_page
-from dpledger.storage.reservations import open_reservations_page
+from dpledger.storage.reservations import held_by_runs, open_reservations_page
 from dpledger.storage.searching import mentioning, pattern_of
 from dpledger.storage.session import Row, Session
 from dpledger.storage.tables import (
     HAS_SPENT,
-    budgets,
     datasets,
     entries,
     levels,
@@ -56,7 +53,19 @@ from dpledger.storage.tables import (
     runs,
 )
 
-__all__ = ["POINTS", "WINDOW", "Found", "Glance", "Level", "Look", "Place", "Position", "Step", "look"]
+__all__ = [
+    "POINTS",
+    "WINDOW",
+    "Found",
+    "Glance",
+    "Level",
+    "Look",
+    "Place",
+    "Position",
+    "Refusing",
+    "Step",
+    "look",
+]
 
 POINTS = 250
 """How many points of a history are read at most."""
@@ -76,15 +85,10 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Glance:
-    """A dataset as it is listed."""
+    """A dataset as it is listed, with its place in the list."""
 
     place: Place
-    description: str
-    budget: Budget
-    open_reservations: int
-    partitions: int
-    sequence: int
-    changed_at_us: int
+    row: DatasetRow
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,15 @@ class Step:
     at_us: int
     charge: Charge
     times: int
+    partition: int | None
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """Since when everything that was asked for was refused, and how many requests that were."""
+
+    since_us: int
+    requests: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,16 +137,7 @@ class Position:
     refusals: int
 
 
-_GLANCE = select(
-    datasets.c.left_basis_points,
-    datasets.c.name,
-    datasets.c.description,
-    budgets.c.document,
-    datasets.c.open_reservations,
-    datasets.c.partitions,
-    datasets.c.sequence,
-    datasets.c.changed_at_us,
-).join(budgets, and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget))
+_GLANCE = DATASETS.add_columns(datasets.c.left_basis_points)
 _LIMIT = bindparam("limit", type_=Integer)
 _BEHIND = tuple_(datasets.c.left_basis_points, datasets.c.name) > tuple_(
     bindparam("left", type_=SmallInteger), bindparam("name", type_=Text)
@@ -176,9 +180,21 @@ _REFUSALS = (
     .order_by(refusals.c.number.desc())
     .limit(_LIMIT)
 )
-_RUN = select(
-    runs.c.number, runs.c.name, runs.c.entries, runs.c.amounts, runs.c.first_at_us, runs.c.last_at_us
-).where(of_dataset(runs.c.dataset_id), runs.c.name == bindparam("name"))
+_REFUSED_FROM = (
+    select(refusals.c.number, refusals.c.sequence, refusals.c.at_us)
+    .where(of_dataset(refusals.c.dataset_id), refusals.c.number >= bindparam("number", type_=BigInteger))
+    .order_by(refusals.c.number)
+    .limit(1)
+)
+_LAST_REFUSED = select(func.coalesce(func.max(refusals.c.number), 0)).where(of_dataset(refusals.c.dataset_id))
+_LATEST_KINDS = (
+    select(entries.c.sequence, entries.c.kind)
+    .where(of_dataset(entries.c.dataset_id))
+    .order_by(entries.c.sequence.desc())
+    .limit(_LIMIT)
+)
+_EXPIRED = KIND_CODES[EntryKind.EXPIRED]
+_EXPIRIES_PASSED_OVER = 50
 _KINDS_WITH_CHARGE = tuple(KIND_CODES[kind] for kind in (EntryKind.AUTHORIZED, EntryKind.RESERVED))
 
 
@@ -187,6 +203,13 @@ def _levels_numbered(size: int) -> Select[Any]:
     return select(levels.c.sequence, levels.c.at_us, levels.c.fraction).where(
         of_dataset(levels.c.dataset_id), listed(levels.c.number, size)
     )
+
+
+@functools.cache
+def _spender_named(table: Table) -> Select[Any]:
+    columns = table.c.name, table.c.entries, table.c.amounts, table.c.first_at_us, table.c.last_at_us
+    named = table.c.name == bindparam("name")
+    return select(table.c.number, *columns).where(of_dataset(table.c.dataset_id), named)
 
 
 @functools.cache
@@ -224,7 +247,7 @@ _EVENLY_SPACED = _evenly_spaced()
 
 @functools.cache
 def _steps(size: int) -> Select[Any]:
-    columns = entries.c.sequence, entries.c.at_us, entries.c.charge, entries.c.times
+    columns = entries.c.sequence, entries.c.at_us, entries.c.charge, entries.c.times, entries.c.partition
     return select(*columns).where(
         of_dataset(entries.c.dataset_id),
         listed(entries.c.sequence, size),
@@ -331,6 +354,35 @@ class Look:
         rows = self._session.rows(_REFUSALS, {"dataset_id": dataset_id, "limit": limit})
         return [Refusal(*row) for row in rows]
 
+    def refusing(self, dataset_id: int) -> Refusing | None:
+        """Since when everything was refused: after the last entry that is not an expiry, which gives nothing.
+
+        Refusals are numbered in the order of the entries they were decided after: the first one is
+        found by halving.
+        """
+        granted = self._last_but_expiries(dataset_id)
+        last = int(self._session.rows(_LAST_REFUSED, {"dataset_id": dataset_id})[0][0])
+        low, high, since = 1, last + 1, None
+        while low < high:
+            middle = (low + high) // 2
+            values = {"dataset_id": dataset_id, "number": middle}
+            ((number, sequence, at_us),) = self._session.rows(_REFUSED_FROM, values)
+            if sequence >= granted:
+                high, since = middle, at_us
+            else:
+                low = number + 1
+        return None if since is None else Refusing(since, last + 1 - low)
+
+    def _last_but_expiries(self, dataset_id: int) -> int:
+        values = {"dataset_id": dataset_id, "limit": _EXPIRIES_PASSED_OVER}
+        latest = self._session.rows(_LATEST_KINDS, values)
+        others = [int(sequence) for sequence, kind in latest if kind != _EXPIRED]
+        return others[0] if others else int(latest[-1][0])
+
+    def held(self, dataset_id: int) -> list[Held]:
+        """What open reservations hold, by run and charge."""
+        return held_by_runs(self._session, dataset_id)
+
     def reservations(self, dataset_id: int, after: int, limit: int, size: int) -> list[Reservation]:
         """Open reservations by sequence number."""
         return open_reservations_page(self._session, dataset_id, after, limit, size)
@@ -389,11 +441,16 @@ class Look:
 
     def run(self, dataset_id: int, name: str, size: int) -> tuple[int, RunRow]:
         """A run's number and what it has spent; raises NotFound."""
-        row = self._session.row(_RUN, {"dataset_id": dataset_id, "name": name})
+        row = self._session.row(_spender_named(runs), {"dataset_id": dataset_id, "name": name})
         if row is None:
             raise NotFound("run", name)
         number, *rest = row
         return number, _spender(rest, size)
+
+    def purpose(self, dataset_id: int, name: str, size: int) -> RunRow:
+        """What was spent on a purpose, which may be nothing."""
+        row = self._session.row(_spender_named(purposes), {"dataset_id": dataset_id, "name": name})
+        return RunRow(name, 0, np.zeros(size), 0, 0) if row is None else _spender(row[1:], size)
 
     def steps(self, dataset_id: int, run: int, count: int) -> list[Step]:
         """A run's steps in order: all of its ``count`` entries, or of many a sample spread evenly."""
@@ -407,8 +464,8 @@ class Look:
         rows = sorted(rows_listed(self._session, _steps, chosen, dataset_id=dataset_id))
         known = charges_numbered(self._session, dataset_id, [row[2] for row in rows])
         return [
-            Step(sequence, at_us, known[charge], times or 1)
-            for sequence, at_us, charge, times in rows
+            Step(sequence, at_us, known[charge], times or 1, partition)
+            for sequence, at_us, charge, times, partition in rows
             if charge in known
         ]
 
@@ -425,12 +482,12 @@ def _order(place: Place) -> tuple[int, str]:
 
 
 def _mentions(glance: Glance, wanted: str) -> bool:
-    return wanted in glance.place.name.lower() or wanted in glance.description.lower()
+    return wanted in glance.place.name.lower() or wanted in glance.row.description.lower()
 
 
 def _glance(row: Row) -> Glance:
-    left, name, description, document, *rest = row
-    return Glance(Place(left, name), description, budget_from_document(document), *rest)
+    found = dataset_of(row[:-1])
+    return Glance(Place(row[-1], found.book.name), found)
 
 
 def _spender(row: Sequence[Any], size: int) -> RunRow:

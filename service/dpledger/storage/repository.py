@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.ports import DatasetRow, EntryFilter, RunRow, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, StoredEntry
 from dpledger.ledger.state import Partition
 from dpledger.storage import books, entries, migrate, partitions, reservations, runs
 from dpledger.storage.cache import Cache, Notes
@@ -88,6 +88,11 @@ class SqlStorage:
         with self.database.read() as session:
             size = books.budget_of(session, dataset_id).size
             return reservations.open_reservations_page(session, dataset_id, after, limit, size)
+
+    def held(self, dataset_id: int) -> list[Held]:
+        """What open reservations hold, by run and charge."""
+        with self.database.read() as session:
+            return reservations.held_by_runs(session, dataset_id)
 
     def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:
         """Runs by name."""

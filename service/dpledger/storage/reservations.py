@@ -19,6 +19,7 @@ from dpledger.ledger.answers import identifier
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Entry, EntryKind
 from dpledger.ledger.errors import NotFound, ReservationClosed
+from dpledger.ledger.ports import Held
 from dpledger.ledger.state import Book
 from dpledger.storage.charges import charges_numbered
 from dpledger.storage.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
@@ -30,6 +31,7 @@ from dpledger.storage.tables import IS_OPEN, datasets, entries, reservations, ru
 __all__ = [
     "datasets_due",
     "due_reservations",
+    "held_by_runs",
     "open_reservation",
     "open_reservations_page",
     "record_reservations",
@@ -38,6 +40,13 @@ __all__ = [
 _IS_OPEN: ColumnElement[bool] = literal_column(f"reservations.{IS_OPEN}")
 _EXPIRED = reservations.c.expires_at_us <= bindparam("now_us", type_=BigInteger)
 _LIMIT = bindparam("limit", type_=Integer)
+_WITH_ENTRIES = reservations.join(
+    entries,
+    and_(
+        entries.c.dataset_id == reservations.c.dataset_id,
+        entries.c.sequence == reservations.c.sequence,
+    ),
+).join(runs, and_(runs.c.dataset_id == entries.c.dataset_id, runs.c.number == entries.c.run))
 _HELD = (
     select(
         entries.c.sequence,
@@ -47,16 +56,14 @@ _HELD = (
         reservations.c.expires_at_us,
         entries.c.partition,
     )
-    .select_from(reservations)
-    .join(
-        entries,
-        and_(
-            entries.c.dataset_id == reservations.c.dataset_id,
-            entries.c.sequence == reservations.c.sequence,
-        ),
-    )
-    .join(runs, and_(runs.c.dataset_id == entries.c.dataset_id, runs.c.number == entries.c.run))
+    .select_from(_WITH_ENTRIES)
     .where(of_dataset(reservations.c.dataset_id))
+)
+_HELD_BY_RUNS = (
+    select(runs.c.name, entries.c.charge, func.sum(entries.c.times), func.count())
+    .select_from(_WITH_ENTRIES)
+    .where(of_dataset(reservations.c.dataset_id), _IS_OPEN)
+    .group_by(runs.c.name, entries.c.charge)
 )
 _THIS = _HELD.add_columns(reservations.c.state).where(
     reservations.c.sequence == bindparam("sequence", type_=BigInteger)
@@ -128,6 +135,13 @@ def open_reservations_page(
     """Open reservations by sequence number, behind one."""
     rows = session.rows(_PAGE, {"dataset_id": dataset_id, "after": after, "limit": limit})
     return _decoded(session, dataset_id, rows, size)
+
+
+def held_by_runs(session: Session, dataset_id: int) -> list[Held]:
+    """What open reservations hold, by run and charge."""
+    rows = session.rows(_HELD_BY_RUNS, {"dataset_id": dataset_id})
+    known = charges_numbered(session, dataset_id, [charge for _, charge, _, _ in rows])
+    return [Held(run, known[charge], int(times), count) for run, charge, times, count in rows]
 
 
 def datasets_due(session: Session, now_us: int, limit: int) -> list[str]:
