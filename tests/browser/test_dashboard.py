@@ -168,6 +168,20 @@ def test_what_a_person_opened_and_focused_stays(visit: Watched, filled: int, pla
     expect(link).to_be_focused()
 
 
+@pytest.mark.parametrize(("name", "noise_std"), [("quiet", 1e160), ("silent", 1e308)])
+def test_a_step_with_enormous_noise_is_drawn_without_complaint(
+    visit: Watched, filled: int, place: Place, name: str, noise_std: float
+) -> None:
+    assert tell(filled, place, "", {"name": name, "budget": RDP}).status == 201
+    asked = {**step("hush", noise_std), "sample": {"scheme": "full"}}
+    assert tell(filled, place, f"/{name}/authorizations", asked).status == 201
+
+    for path, charts in (("", ("burn-down",)), ("/run?name=hush", ("noise", "cost"))):
+        page = visit.go(f"/datasets/{name}{path}")
+        for chart in charts:
+            drawn(page, chart)
+
+
 def test_a_figure_tells_its_numbers_when_pointed_at(visit: Watched) -> None:
     page = visit.go("/datasets/adult")
     drawn(page, "burn-down")

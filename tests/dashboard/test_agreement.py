@@ -118,6 +118,14 @@ def test_a_grant_or_another_budget_ends_the_refusing(service: Service, visitor: 
     assert "Refusing" not in headline(visitor.page("/datasets/adult"))
 
 
+def test_a_request_that_was_only_too_large_is_no_refusing(service: Service, visitor: Visitor) -> None:
+    service.open()
+    made(service.authorize())
+    assert service.reserve(10).status_code == 409
+
+    assert "Refusing" not in headline(visitor.page("/datasets/adult"))
+
+
 def test_an_expired_reservation_does_not_end_the_refusing(service: Service, visitor: Visitor) -> None:
     service.open()
     made(service.reserve(4, seconds=60.0))

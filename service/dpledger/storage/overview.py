@@ -181,7 +181,7 @@ _REFUSALS = (
     .limit(_LIMIT)
 )
 _REFUSED_FROM = (
-    select(refusals.c.number, refusals.c.sequence, refusals.c.at_us)
+    select(refusals.c.number, refusals.c.sequence, refusals.c.at_us, refusals.c.fits_times)
     .where(of_dataset(refusals.c.dataset_id), refusals.c.number >= bindparam("number", type_=BigInteger))
     .order_by(refusals.c.number)
     .limit(1)
@@ -357,21 +357,28 @@ class Look:
     def refusing(self, dataset_id: int) -> Refusing | None:
         """Since when everything was refused: after the last entry that is not an expiry, which gives nothing.
 
-        Refusals are numbered in the order of the entries they were decided after: the first one is
-        found by halving.
+        A request of which some repetitions would have fitted was too large, not refused whatever it
+        asked for. Refusals are numbered in the order of the entries they were decided after: the first
+        one is found by halving.
         """
         granted = self._last_but_expiries(dataset_id)
         last = int(self._session.rows(_LAST_REFUSED, {"dataset_id": dataset_id})[0][0])
+        if not last or self._refused_from(dataset_id, last)[3]:
+            return None
         low, high, since = 1, last + 1, None
         while low < high:
             middle = (low + high) // 2
-            values = {"dataset_id": dataset_id, "number": middle}
-            ((number, sequence, at_us),) = self._session.rows(_REFUSED_FROM, values)
+            number, sequence, at_us, _ = self._refused_from(dataset_id, middle)
             if sequence >= granted:
                 high, since = middle, at_us
             else:
                 low = number + 1
         return None if since is None else Refusing(since, last + 1 - low)
+
+    def _refused_from(self, dataset_id: int, number: int) -> Row:
+        """The first refusal from a number on that there is."""
+        values = {"dataset_id": dataset_id, "number": number}
+        return self._session.rows(_REFUSED_FROM, values)[0]
 
     def _last_but_expiries(self, dataset_id: int) -> int:
         values = {"dataset_id": dataset_id, "limit": _EXPIRIES_PASSED_OVER}

@@ -1,5 +1,6 @@
 """Reservations: which are open, until when, and how the others were closed."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sqlalchemy import (
@@ -60,10 +61,9 @@ _HELD = (
     .where(of_dataset(reservations.c.dataset_id))
 )
 _HELD_BY_RUNS = (
-    select(runs.c.name, entries.c.charge, func.sum(entries.c.times), func.count())
+    select(runs.c.name, entries.c.charge, entries.c.times)
     .select_from(_WITH_ENTRIES)
     .where(of_dataset(reservations.c.dataset_id), _IS_OPEN)
-    .group_by(runs.c.name, entries.c.charge)
 )
 _THIS = _HELD.add_columns(reservations.c.state).where(
     reservations.c.sequence == bindparam("sequence", type_=BigInteger)
@@ -139,9 +139,13 @@ def open_reservations_page(
 
 def held_by_runs(session: Session, dataset_id: int) -> list[Held]:
     """What open reservations hold, by run and charge."""
-    rows = session.rows(_HELD_BY_RUNS, {"dataset_id": dataset_id})
-    known = charges_numbered(session, dataset_id, [charge for _, charge, _, _ in rows])
-    return [Held(run, known[charge], int(times), count) for run, charge, times, count in rows]
+    times: Counter[tuple[str, int]] = Counter()
+    count: Counter[tuple[str, int]] = Counter()
+    for run, charge, each in session.rows(_HELD_BY_RUNS, {"dataset_id": dataset_id}):
+        times[run, charge] += each
+        count[run, charge] += 1
+    known = charges_numbered(session, dataset_id, [charge for _, charge in times])
+    return [Held(run, known[charge], times[run, charge], count[run, charge]) for run, charge in times]
 
 
 def datasets_due(session: Session, now_us: int, limit: int) -> list[str]:

@@ -30,6 +30,8 @@ function layout(x, y, more = {}) {
   const axis = {
     fixedrange: true, automargin: true, gridcolor: colour("grid"), zerolinecolor: colour("line"),
     linecolor: colour("line"), tickcolor: colour("line"), title: { standoff: 10 },
+    // Raised powers would be styled inline, which the policy forbids.
+    exponentformat: "e",
   };
   return {
     margin: { l: 52, r: 14, t: 12, b: 44 },
@@ -97,11 +99,10 @@ function curve(figure) {
     });
     shapes.push({ type: "line", yref: "paper", y0: 0, y1: 1, x0: binding[0], x1: binding[0], line: { color: colour("soft"), width: 1, dash: "dot" } });
   }
-  // Raised powers would be styled inline, which the policy forbids.
   const orders = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
   return [traces, layout(
     { type: "log", tickvals: orders, ticktext: orders.map(String), title: { text: "order α" } },
-    { type: "log", dtick: 1, exponentformat: "e", title: { text: "ε(α)" } },
+    { type: "log", dtick: 1, title: { text: "ε(α)" } },
     { shapes, showlegend: true, hovermode: "x", hoverdistance: -1 },
   )];
 }
@@ -119,22 +120,27 @@ function noise(figure) {
     };
   });
   const noises = column(points, 3).filter((each) => each > 0);
-  const wide = Math.max(...noises) > 30 * Math.min(...noises);
-  const scale = wide ? { type: "log", exponentformat: "e" } : { rangemode: "tozero" };
+  const wide = Math.max(...noises) > Math.min(1e15, 30 * Math.min(...noises));
+  const scale = wide ? { type: "log" } : { rangemode: "tozero" };
   return [traces, layout(dates(), { ...scale, title: { text: "noise over sensitivity" } }, { showlegend: kinds.length > 1 })];
+}
+
+/** A share as it is drawn: Plotly has no scale for the smallest numbers, and nobody would see them. */
+function visible(share) {
+  return share < 1e-9 ? 0 : share;
 }
 
 function cost(figure) {
   const points = rows(figure, "cost");
   const complete = figure.hasAttribute("data-complete");
   const traces = [{
-    name: "each step", x: column(points, 1), y: column(points, 3), customdata: column(points, 0), mode: "markers",
+    name: "each step", x: column(points, 1), y: column(points, 3).map(visible), customdata: column(points, 0), mode: "markers",
     marker: { size: 6, color: colour("accent") }, hovertemplate: "entry %{customdata}<br>%{y:.3%} of the budget<extra></extra>",
   }];
   const more = { showlegend: complete };
   if (complete) {
     traces.push({
-      name: "granted in all", x: column(points, 1), y: column(points, 4), yaxis: "y2", mode: "lines",
+      name: "granted in all", x: column(points, 1), y: column(points, 4).map(visible), yaxis: "y2", mode: "lines",
       line: { color: colour("low-fill"), width: 2, shape: "hv" }, hovertemplate: "%{y:.2%} in all<extra></extra>",
     });
     more.yaxis2 = { overlaying: "y", side: "right", fixedrange: true, automargin: true, showgrid: false, tickmode: "auto", nticks: 6, rangemode: "tozero", tickformat: SHARE, color: colour("low"), title: { text: "granted in all", standoff: 10 } };
