@@ -18,6 +18,7 @@ from dpledger.accounting.steps import Step
 from dpledger.api import authorizing
 from dpledger.api.answers import AuthorizationAnswer, Refusal
 from dpledger.api.body import MAX_BODY_BYTES
+from dpledger.ledger.charging import Charger
 from dpledger.ledger.entries import Charge
 from dpledger.ledger.receipts import BadReceipt, verify_receipt
 from dpledger.ledger.requests import Spend
@@ -231,7 +232,7 @@ def test_steps_whose_price_takes_long_hold_up_no_others(adult: Service, ask: Cal
     adult.open("other", RDP)
     search = {"mechanism": "above-threshold", "noise": "laplace", "sensitivity": 1.0, "epsilon": 0.1}
     entered, release = threading.Event(), threading.Event()
-    charger = adult.app.state.house.ledger._teller.charger
+    charger: Charger = adult.app.state.house.ledger._teller.charger
     charge = charger.charge
 
     def slow(spend: Spend) -> Charge:

@@ -8,6 +8,7 @@ import pytest
 
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.ports import DatasetRow
+from dpledger.storage.repository import SqlStorage
 from tests.api.service import GAUSSIAN, Service, made, problem
 
 RDP: dict[str, Any] = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}
@@ -114,7 +115,7 @@ def test_an_item_is_not_failed_for_good_because_the_database_was_away(adult: Ser
 
 
 def test_a_dataset_may_be_opened_while_a_list_is_read(adult: Service) -> None:
-    storage = adult.app.state.house.storage
+    storage: SqlStorage = adult.app.state.house.storage
     found = storage.dataset
     first = mock.Mock(side_effect=[NotFound("dataset", "adult")])
 
