@@ -97,6 +97,7 @@ def test_every_route_of_the_contract_is_described(operations: dict[tuple[str, st
         "POST /v1/authorizations",
         "POST /v1/datasets/{dataset}/reservations",
         "GET /v1/datasets/{dataset}/reservations",
+        "GET /v1/reservations/{reservation}",
         "POST /v1/reservations/{reservation}/settlement",
         "GET /v1/datasets/{dataset}/entries",
         "GET /v1/datasets/{dataset}/entries/{sequence}",

@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from dpledger.api.answers import ReservationAnswer, ReservationPage, SettlementAnswer
+from dpledger.api.answers import ReservationAnswer, ReservationPage, ReservationState, SettlementAnswer
 from dpledger.storage.codec import Damaged
 from tests.api.service import GAUSSIAN, Service, made, problem
 
@@ -193,3 +193,69 @@ def test_a_dataset_that_cannot_be_read_does_not_keep_others_from_expiring(adult:
         house.ledger.expire_due()
     assert adult.budget("census")["reserved"]["open"] == 0
     assert adult.budget("adult")["reserved"]["open"] == 1
+
+
+def test_another_token_of_the_dataset_cannot_settle(adult: Service) -> None:
+    owner, other = adult.make_token("spend"), adult.make_token("spend", datasets=["adult"])
+    held = made(owner.reserve(4))
+    before = spent(adult)
+
+    refused = problem(other.settle(held["id"], 0), 403, "forbidden")
+
+    assert refused["reservation"] == held["id"]
+    assert "token that reserved" in refused["detail"]
+    assert spent(adult) == before
+    assert made(owner.settle(held["id"], 1))["used"] == 1
+
+
+@pytest.mark.parametrize("used", [0, 4])
+def test_not_even_a_full_settlement_is_another_tokens_to_state(adult: Service, used: int) -> None:
+    held = made(adult.make_token("spend").reserve(4))
+
+    problem(adult.make_token("spend").settle(held["id"], used), 403, "forbidden")
+
+
+def test_an_admin_settles_for_another_token_in_full_or_with_a_statement(adult: Service) -> None:
+    owner = adult.make_token("spend")
+    first, second = made(owner.reserve(2)), made(owner.reserve(2))
+
+    missing = problem(adult.settle(first["id"], 1), 422, "invalid-input")
+    assert missing["field"] == "statement"
+    made(adult.settle(first["id"], 2))
+    path = f"/v1/reservations/{second['id']}/settlement"
+    made(adult.post(path, {"used": 1, "statement": "job 7 was killed; its journal ends after one release"}))
+
+    (_, entry) = adult.shown("/v1/datasets/adult/entries", kind="settled")["items"]
+    assert entry["detail"] == {"statement": "job 7 was killed; its journal ends after one release"}
+    assert entry["used"] == 1
+    adult.verified()
+
+
+def test_a_reservation_says_whether_it_is_open(adult: Service) -> None:
+    held = made(adult.reserve(2, seconds=60))
+    adult.clock.advance(20)
+    path = f"/v1/reservations/{held['id']}"
+
+    shown = adult.shown(path)
+
+    ReservationState.model_validate(shown)
+    assert (shown["id"], shown["state"], shown["times"]) == (held["id"], "open", 2)
+    assert shown["expires_in_seconds"] == 40.0
+    made(adult.settle(held["id"], 1))
+    assert adult.shown(path)["state"] == "settled"
+    later = made(adult.reserve(1, seconds=5))
+    adult.clock.advance(6)
+    due = adult.shown(f"/v1/reservations/{later['id']}")
+    assert (due["state"], due["expires_in_seconds"]) == ("open", 0.0)
+    adult.app.state.house.ledger.expire_due()
+    assert adult.shown(f"/v1/reservations/{later['id']}")["state"] == "expired"
+
+
+def test_the_state_of_a_reservation_is_told_to_tokens_of_its_dataset_alone(adult: Service) -> None:
+    held = made(adult.reserve(2))
+    path = f"/v1/reservations/{held['id']}"
+
+    assert adult.make_token("read", datasets=["adult"]).shown(path)["state"] == "open"
+    problem(adult.make_token("read", datasets=["other"]).get(path), 403, "forbidden")
+    for unknown in ("adult~9", "adult~1", "adult", "other~2"):
+        problem(adult.get(f"/v1/reservations/{unknown}"), 404, "not-found")

@@ -1,6 +1,6 @@
 """The shapes of answers, for the API's description. Bodies are written by the ledger, not by these."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,7 @@ __all__ = [
     "Problem",
     "ReservationAnswer",
     "ReservationPage",
+    "ReservationState",
     "RunPage",
     "SettlementAnswer",
     "TokenAnswer",
@@ -349,6 +350,18 @@ class ReservationShown(Shape):
     times: int
     expires_at: str
     step: dict[str, Any]
+
+
+class ReservationState(Shape):
+    """A reservation, open or closed; ``expires_in_seconds`` is by the service's own clock."""
+
+    id: str
+    dataset: str
+    run: str
+    state: Literal["open", "settled", "expired"]
+    times: int
+    expires_at: str
+    expires_in_seconds: float
 
 
 class VerificationAnswer(Shape):

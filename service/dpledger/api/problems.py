@@ -21,6 +21,7 @@ from dpledger.ledger.errors import (
     NotFound,
     PreconditionFailed,
     ReservationClosed,
+    ReservedByAnother,
     TokenEnded,
     Unavailable,
 )
@@ -104,6 +105,7 @@ DOMAIN_ERRORS: dict[type[Exception], Rule] = {
     KeyInFlight: Rule(KEY_IN_FLIGHT, headers={"Retry-After": str(KeyInFlight.retry_after_seconds)}),
     PreconditionFailed: Rule(PRECONDITION_FAILED, ("expected", "found")),
     ReservationClosed: Rule(RESERVATION_CLOSED, ("reservation", "how")),
+    ReservedByAnother: Rule(FORBIDDEN, ("reservation",)),
     TokenEnded: Rule(TOKEN_ENDED, headers=_CHALLENGE),
     Unavailable: Rule(UNAVAILABLE, headers={"Retry-After": str(Unavailable.retry_after_seconds)}),
 }

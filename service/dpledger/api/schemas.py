@@ -270,9 +270,13 @@ class ReservationBody(SpendBody):
 
 
 class SettlementBody(Body):
-    """How many repetitions ran; the caller states that the rest released nothing."""
+    """How many repetitions ran; the caller states that the rest released nothing.
+
+    An admin who settles another token's reservation with fewer than were held says why in ``statement``.
+    """
 
     used: Count
+    statement: Annotated[Prose, Field(min_length=1)] | None = None
 
 
 class BudgetChangeBody(Body):

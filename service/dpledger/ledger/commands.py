@@ -41,7 +41,7 @@ class Reserve:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """An open reservation, by the entry that made it."""
+    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved."""
 
     sequence: int
     charge: Charge
@@ -49,14 +49,16 @@ class Reservation:
     times: int
     expires_at_us: int
     partition: Partition | None = None
+    actor: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Settle:
-    """``used`` repetitions ran; the caller states that the rest released nothing."""
+    """``used`` repetitions ran; the caller states that the rest released nothing, and may say why."""
 
     reservation: Reservation
     used: int
+    statement: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

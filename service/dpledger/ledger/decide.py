@@ -226,18 +226,25 @@ def _particulars(command: Reserve | Settle | Expire | ChangeBudget | OpenPartiti
         }
     if isinstance(command, (Settle, Expire)):
         held = command.reservation
-        used = command.used if isinstance(command, Settle) else held.times
         return {
             "reservation": held.sequence,
-            "used": used,
+            "used": command.used if isinstance(command, Settle) else held.times,
             "run": held.run,
             "partition": _number(held.partition),
+            **_stated(command),
         }
     if isinstance(command, ChangeBudget):
         detail = {"budget": command.budget.document, "reason": command.reason}
         return {"detail": _json(detail)}
     own = None if command.budget is None else command.budget.document
     return {"detail": _json({"names": command.names, "budget": own})}
+
+
+def _stated(command: Settle | Expire) -> dict[str, str]:
+    """The statement as the entry's detail; entries without one keep the text, and so the hash, they had."""
+    if isinstance(command, Expire) or command.statement is None:
+        return {}
+    return {"detail": _json({"statement": command.statement})}
 
 
 def _number(partition: Partition | None) -> int | None:

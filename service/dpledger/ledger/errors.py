@@ -7,6 +7,7 @@ LedgerError
 ├── KeyInFlight             the first request with that key has not been answered yet
 ├── PreconditionFailed      If-Match names another state than the present one
 ├── ReservationClosed       settled or expired before
+├── ReservedByAnother       the caller's token did not make the reservation
 ├── TokenEnded              the token was revoked or expired while the request was on its way
 └── Unavailable             the database cannot be reached or written now
 """
@@ -19,6 +20,7 @@ __all__ = [
     "NotFound",
     "PreconditionFailed",
     "ReservationClosed",
+    "ReservedByAnother",
     "TokenEnded",
     "Unavailable",
 ]
@@ -78,6 +80,16 @@ class ReservationClosed(LedgerError):
         self.reservation = reservation
         self.how = how
         super().__init__(f"reservation {reservation} is {how}")
+
+
+class ReservedByAnother(LedgerError):
+    """Only the token that reserved, or an admin, may state how much of a reservation was used."""
+
+    def __init__(self, reservation: str) -> None:
+        self.reservation = reservation
+        super().__init__(
+            f"reservation {reservation} can be settled by the token that reserved it or by an admin"
+        )
 
 
 class TokenEnded(LedgerError):

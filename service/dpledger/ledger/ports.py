@@ -25,6 +25,7 @@ __all__ = [
     "NewDataset",
     "NewEntry",
     "Refusal",
+    "ReservationRow",
     "RunRow",
     "Storage",
     "StoredAnswer",
@@ -75,6 +76,15 @@ class DatasetRow:
     records: int | None
     opened_at_us: int
     changed_at_us: int
+
+
+class ReservationRow(NamedTuple):
+    """A reservation, open or closed: ``state`` is ``open``, ``settled`` or ``expired``."""
+
+    state: str
+    run: str
+    times: int
+    expires_at_us: int
 
 
 class NewEntry(NamedTuple):
@@ -284,6 +294,10 @@ class Storage(Protocol):
 
     def held(self, dataset_id: int) -> list[Held]:
         """What open reservations hold, by run and charge."""
+        ...
+
+    def reservation(self, dataset_id: int, sequence: int) -> ReservationRow | None:
+        """One reservation as last committed, closed ones too; None if the entry made none."""
         ...
 
     def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:

@@ -107,6 +107,21 @@ class LedgerReader:
         held = self._storage.open_reservations(book.dataset_id, after, limit)
         return [_reservation_fields(name, each) for each in held]
 
+    def reservation(self, name: str, sequence: int, now_us: int) -> dict[str, Any]:
+        """One reservation, and whether it is still open; raises NotFound."""
+        row = self._storage.reservation(self._storage.dataset(name).book.dataset_id, sequence)
+        if row is None:
+            raise NotFound("reservation", identifier(name, sequence))
+        return {
+            "id": identifier(name, sequence),
+            "dataset": name,
+            "run": row.run,
+            "state": row.state,
+            "times": row.times,
+            "expires_at": moment(row.expires_at_us),
+            "expires_in_seconds": max(0.0, (row.expires_at_us - now_us) / 1e6),
+        }
+
     def partitions(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Partitions with what each has left, the spend on the whole included."""
         book = self._storage.dataset(name).book

@@ -161,6 +161,7 @@ class Replay:
             entry.times or 0,
             entry.expires_at_us or 0,
             partition,
+            entry.actor,
         )
 
 

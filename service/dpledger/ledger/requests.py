@@ -9,7 +9,7 @@ from dpledger.ledger.entries import Charge
 from dpledger.ledger.errors import LedgerError
 from dpledger.ledger.ports import Intent
 
-__all__ = ["Answer", "Authorization", "Reply", "Spend"]
+__all__ = ["Answer", "Authorization", "Reply", "Settlement", "Spend"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,21 @@ class Authorization:
     spend: Spend
     intent: Intent
     charge: Charge | None = None
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """How many repetitions of a reservation ran.
+
+    ``by_admin`` tells whether the caller's token is an admin's; ``statement`` is why the rest released
+    nothing, which an admin gives for another token's reservation.
+    """
+
+    dataset: str
+    sequence: int
+    used: int
+    statement: str | None = None
+    by_admin: bool = False
 
 
 @dataclass(frozen=True)

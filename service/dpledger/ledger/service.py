@@ -11,21 +11,21 @@ from typing import Any
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.validation import check_count, check_positive
-from dpledger.ledger.answers import text
+from dpledger.ledger.answers import identifier, text
 from dpledger.ledger.authorizing import Decided, authorize_group, reply_to
 from dpledger.ledger.budget import Plan
 from dpledger.ledger.bulk import authorize_all
 from dpledger.ledger.charging import fitting
 from dpledger.ledger.clock import Clock
-from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reserve, Settle
+from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reservation, Reserve, Settle
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge, Entry, EntryKind, moment
-from dpledger.ledger.errors import AlreadyExists, PreconditionFailed
+from dpledger.ledger.errors import AlreadyExists, PreconditionFailed, ReservedByAnother
 from dpledger.ledger.guarantee import guarantee_fields, limit_warnings
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Storage, Transaction
 from dpledger.ledger.receipts import Signer
-from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.requests import Answer, Authorization, Reply, Settlement, Spend
 from dpledger.ledger.sitting import Sitting
 from dpledger.ledger.teller import NO_DATASET, Teller
 
@@ -170,13 +170,15 @@ class LedgerService:
 
         return self._teller.answer_once(spend.dataset, intent, work)
 
-    def settle(self, dataset: str, sequence: int, used: int, intent: Intent) -> Answer:
+    def settle(self, settlement: Settlement, intent: Intent) -> Answer:
         """Close a reservation with the number of repetitions that ran; the rest is given back."""
+        dataset, used = settlement.dataset, settlement.used
 
         def work(_transaction: Transaction, sitting: Sitting) -> Answer:
-            held = sitting.reservation(sequence)
+            held = sitting.reservation(settlement.sequence)
+            _check_settler(held, settlement, intent.actor)
             check_count("used", used, most=held.times, least=0)
-            taken = sitting.record(Settle(held, used), intent.actor)
+            taken = sitting.record(Settle(held, used, settlement.statement), intent.actor)
             body = self._teller.desk.settlement(dataset, taken.entry, held, taken.budget, taken.fraction)
             return Answer("granted", body)
 
@@ -201,6 +203,26 @@ class LedgerService:
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:
         self._teller.sit(transaction, transaction.lock([name])[name]).write()
+
+
+def _check_settler(held: Reservation, settlement: Settlement, actor: str) -> None:
+    """Refuse a statement of how much was used from whoever cannot know it.
+
+    Repetitions that are given back are privacy that somebody else will spend, so the number must come from
+    the job that released. Whoever holds its token speaks for it: they could as well reserve again and release
+    without asking. Any other token of the dataset cannot know, and a run's name is free text that
+    anybody may give, so it does not stand in for the token. An admin may close a reservation whose job is gone:
+    in full, which is right whatever the job did, or with less if they state on record why nothing more
+    was or will be released. Without that the reservation expires, which charges it in full.
+    """
+    if held.actor == actor:
+        return
+    if not settlement.by_admin:
+        raise ReservedByAnother(identifier(settlement.dataset, held.sequence))
+    if settlement.used < held.times and settlement.statement is None:
+        raise InvalidInput(
+            "statement", "given: why a reservation of another token released no more, and will not", None
+        )
 
 
 def _check_partitions(wanted: Sequence[str] | int) -> None:

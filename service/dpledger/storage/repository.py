@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, ReservationRow, RunRow, StoredEntry
 from dpledger.ledger.state import Partition
 from dpledger.storage import books, entries, migrate, partitions, reservations, runs
 from dpledger.storage.cache import Cache, Notes
@@ -93,6 +93,11 @@ class SqlStorage:
         """What open reservations hold, by run and charge."""
         with self.database.read() as session:
             return reservations.held_by_runs(session, dataset_id)
+
+    def reservation(self, dataset_id: int, sequence: int) -> ReservationRow | None:
+        """One reservation as last committed, closed ones too; None if the entry made none."""
+        with self.database.read() as session:
+            return reservations.reservation_row(session, dataset_id, sequence)
 
     def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:
         """Runs by name."""

@@ -20,14 +20,14 @@ from dpledger.ledger.answers import identifier
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Entry, EntryKind
 from dpledger.ledger.errors import NotFound, ReservationClosed
-from dpledger.ledger.ports import Held
+from dpledger.ledger.ports import Held, ReservationRow
 from dpledger.ledger.state import Book
 from dpledger.storage.charges import charges_numbered
 from dpledger.storage.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
 from dpledger.storage.lists import of_dataset
 from dpledger.storage.partitions import partitions_numbered
 from dpledger.storage.session import Row, Session
-from dpledger.storage.tables import IS_OPEN, datasets, entries, reservations, runs
+from dpledger.storage.tables import IS_OPEN, actors, datasets, entries, reservations, runs
 
 __all__ = [
     "datasets_due",
@@ -36,6 +36,7 @@ __all__ = [
     "open_reservation",
     "open_reservations_page",
     "record_reservations",
+    "reservation_row",
 ]
 
 _IS_OPEN: ColumnElement[bool] = literal_column(f"reservations.{IS_OPEN}")
@@ -56,8 +57,10 @@ _HELD = (
         entries.c.times,
         reservations.c.expires_at_us,
         entries.c.partition,
+        actors.c.name,
     )
     .select_from(_WITH_ENTRIES)
+    .join(actors, and_(actors.c.dataset_id == entries.c.dataset_id, actors.c.number == entries.c.actor))
     .where(of_dataset(reservations.c.dataset_id))
 )
 _HELD_BY_RUNS = (
@@ -123,6 +126,15 @@ def open_reservation(session: Session, book: Book, sequence: int) -> Reservation
     return _decoded(session, book.dataset_id, [tuple(held)], book.budget.size)[0]
 
 
+def reservation_row(session: Session, dataset_id: int, sequence: int) -> ReservationRow | None:
+    """A reservation and how it stands, or None."""
+    row = session.row(_THIS, {"dataset_id": dataset_id, "sequence": sequence})
+    if row is None:
+        return None
+    _sequence, _charge, run, times, expires_at_us, _partition, _actor, state = row
+    return ReservationRow(STATE_NAMES.get(state, "open"), run, times, expires_at_us)
+
+
 def due_reservations(session: Session, dataset_id: int, now_us: int, size: int) -> list[Reservation]:
     """Open reservations whose time is over, oldest first."""
     rows = session.rows(_DUE, {"dataset_id": dataset_id, "now_us": now_us})
@@ -158,8 +170,9 @@ def _decoded(session: Session, dataset_id: int, rows: Sequence[Row], size: int) 
     numbers = [row[5] for row in rows if row[5] is not None]
     parts = partitions_numbered(session, dataset_id, numbers, size)
     found = []
-    for sequence, charge, run, times, expires_at_us, partition in rows:
+    for sequence, charge, run, times, expires_at_us, partition, actor in rows:
         if charge not in known:
             raise Damaged(f"the charge of reservation {sequence} cannot be read")
-        found.append(Reservation(sequence, known[charge], run, times, expires_at_us, parts.get(partition)))
+        part = parts.get(partition)
+        found.append(Reservation(sequence, known[charge], run, times, expires_at_us, part, actor))
     return found

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from dpledger.api.answers import ReservationAnswer, ReservationPage, SettlementAnswer
+from dpledger.api.answers import ReservationAnswer, ReservationPage, ReservationState, SettlementAnswer
 from dpledger.api.house import takes_long
 from dpledger.api.keyed import HouseOf, IntentOf, decided
 from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
@@ -19,6 +19,7 @@ from dpledger.api.schemas import DATASET_NAME, ReservationBody, SettlementBody
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.answers import parse_identifier
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.requests import Settlement
 
 __all__ = ["router"]
 
@@ -64,9 +65,33 @@ def get_reservations(
 async def post_settlement(
     request: Request, reservation: str, body: SettlementBody, house: HouseOf, intent: IntentOf
 ) -> Response:
-    """Close a reservation; the caller states that what was not used released nothing."""
+    """Close a reservation; the caller states that what was not used released nothing.
+
+    For the token that reserved. An admin may too: in full, or with a ``statement`` of why the rest was not
+    and will not be released.
+    """
+    dataset, sequence = _reached(request, reservation)
+    by_admin = Scope.ADMIN in caller_of(request).scopes
+    settlement = Settlement(dataset, sequence, body.used, body.statement, by_admin)
+    return await decided(house, intent, house.ledger.settle, settlement)
+
+
+@router.get(
+    "/reservations/{reservation}",
+    responses={200: {"model": ReservationState}},
+    summary="Show whether a reservation is open",
+)
+@guarded(Scope.READ)
+def get_reservation(request: Request, reservation: str, house: HouseOf) -> Response:
+    """Show a reservation, closed ones too: whoever holds one can see that it was settled elsewhere."""
+    dataset, sequence = _reached(request, reservation)
+    return shown(house.reader.reservation(dataset, sequence, house.clock.now_us()))
+
+
+def _reached(request: Request, reservation: str) -> tuple[str, int]:
+    """The dataset and sequence number in a reservation's id, if the caller's token reaches that dataset."""
     dataset, sequence = parse_identifier(reservation) or ("", 0)
     if not DATASET_NAME.fullmatch(dataset):
         raise NotFound("reservation", reservation)
     caller_of(request).require_dataset(dataset)
-    return await decided(house, intent, house.ledger.settle, dataset, sequence, body.used)
+    return dataset, sequence
