@@ -32,6 +32,7 @@ __all__ = [
     "read_answer",
     "reserving",
     "settling",
+    "showing_reservation",
     "spend_body",
     "spending",
     "step_body",
@@ -196,6 +197,11 @@ def settling(reservation: str, used: int) -> Call:
     """Settle a reservation."""
     path = f"/v1/reservations/{quote(reservation, safe='~')}/settlement"
     return Call("POST", path, {"used": used}, keyed=True)
+
+
+def showing_reservation(reservation: str) -> Call:
+    """Ask whether a reservation is open."""
+    return getting(f"/v1/reservations/{quote(reservation, safe='~')}")
 
 
 def bulk(items: Sequence[Mapping[str, Any]], mode: str) -> Call:

@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import random
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,43 +11,14 @@ import httpx2
 
 from dpledger_client import _embedded
 from dpledger_client._calls import Again, Answer, Call, read_answer
-from dpledger_client._checks import check_count, check_non_negative
+from dpledger_client._patience import Retries, Waiting
 from dpledger_client.errors import NoAnswer
 
 __all__ = ["AsyncWire", "Connection", "Retries", "Wire"]
 
 
-@dataclass(frozen=True)
-class Retries:
-    """How often and how long to try again when no answer came.
-
-    A request that changes something carries an idempotency key and keeps it, so asking again is safe
-    whatever became of the first. Pauses double and are drawn at random below their limit, so that many
-    workers do not come back at once; a service that says how long it needs is given that time.
-    """
-
-    attempts: int = 8
-    first_pause_seconds: float = 0.1
-    longest_pause_seconds: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_count("attempts", self.attempts)
-        check_non_negative("first_pause_seconds", self.first_pause_seconds)
-        check_non_negative("longest_pause_seconds", self.longest_pause_seconds)
-
-    def pauses(self) -> Iterator[float]:
-        """How long to pause before each further attempt."""
-        for attempt in range(self.attempts - 1):
-            limit = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0**attempt)
-            yield random.uniform(0.0, limit)
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass before the next attempt."""
-        time.sleep(seconds)
-
-    async def wait_async(self, seconds: float) -> None:
-        """The same while others run."""
-        await asyncio.sleep(seconds)
+_HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
+"""Requests that could not even be sent, and will not be if they are repeated."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +28,7 @@ class Connection:
     url: str
     token: str | None = field(default=None, repr=False)
     timeout_seconds: float = 30.0
-    retries: Retries = Retries()
+    retries: Retries = field(default_factory=Retries)
     database: str | None = None
     """The file of an embedded ledger, instead of an address."""
     transport: Any = field(default=None, repr=False)
@@ -95,13 +64,10 @@ def _read(response: httpx2.Response, key: str | None) -> Answer | Again:
 
 
 def _unanswered(error: httpx2.TransportError, key: str | None) -> Again:
-    return Again(NoAnswer(f"{type(error).__name__}: {error}", key))
-
-
-def _settled(said: Answer | Again) -> Answer:
-    if isinstance(said, Again):
-        raise said.error
-    return said
+    unanswered = NoAnswer(f"{type(error).__name__}: {error}", key)
+    if isinstance(error, _HOPELESS):
+        raise unanswered from error
+    return Again(unanswered)
 
 
 class _Line:
@@ -141,6 +107,11 @@ class _Line:
                 self._running = _embedded.enter(self.connection.database)
             return self._running
 
+    def _waiting(self, call: Call) -> Waiting:
+        connection = self.connection
+        what = f"{call.method} {call.path}"
+        return Waiting(connection.retries, connection.database or connection.url, what)
+
     def _current(self, make: Any, place: object = None) -> Any:
         """The client of this process and place, made by ``make`` if there is none."""
         with self._guard:
@@ -163,12 +134,14 @@ class Wire(_Line):
     def perform(self, call: Call, key: str | None = None) -> Answer:
         """The answer to a call; raises what it is refused with, or that no answer came."""
         said = self._once(call, key)
-        for pause in self.connection.retries.pauses():
-            if isinstance(said, Answer):
-                break
-            self.connection.retries.wait(max(pause, said.after_seconds))
+        if isinstance(said, Answer):
+            return said
+        waiting = self._waiting(call)
+        while isinstance(said, Again):
+            self.connection.retries.wait(waiting.pause(said.error, said.after_seconds))
             said = self._once(call, key)
-        return _settled(said)
+        waiting.end()
+        return said
 
     def _once(self, call: Call, key: str | None) -> Answer | Again:
         client: httpx2.Client = self._current(self._make)
@@ -197,12 +170,14 @@ class AsyncWire(_Line):
     async def perform(self, call: Call, key: str | None = None) -> Answer:
         """The answer to a call; raises what it is refused with, or that no answer came."""
         said = await self._once(call, key)
-        for pause in self.connection.retries.pauses():
-            if isinstance(said, Answer):
-                break
-            await self.connection.retries.wait_async(max(pause, said.after_seconds))
+        if isinstance(said, Answer):
+            return said
+        waiting = self._waiting(call)
+        while isinstance(said, Again):
+            await self.connection.retries.wait_async(waiting.pause(said.error, said.after_seconds))
             said = await self._once(call, key)
-        return _settled(said)
+        waiting.end()
+        return said
 
     async def _once(self, call: Call, key: str | None) -> Answer | Again:
         # A client's sockets belong to the event loop that they were opened on.

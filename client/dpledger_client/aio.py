@@ -4,13 +4,15 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from dpledger_client import _calls
+from dpledger_client import _calls, _leases
 from dpledger_client._bulk import Spend, results_of
 from dpledger_client._calls import Answer, Call
 from dpledger_client._embedded import database_path
+from dpledger_client._leases import Lease
 from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
@@ -252,14 +254,36 @@ class AsyncReservation:
         self._ledger = ledger
         self._spend = spend
         self._call = _calls.reserving(spend.dataset, spend.body(), times, expires_in_seconds)
+        self._seconds = float(expires_in_seconds)
+        self._watch: asyncio.Task[None] | None = None
         self._journal = journal
         self._key = key
         self._hold: Hold | None = None
 
     async def __aenter__(self) -> Hold:
+        asked_at = monotonic()
         answer = await self._ledger._keyed(self._call, self._journal, self._key)
-        self._hold = Hold(as_granted(answer.body, answer), self._spend.releases, self._journal)
+        granted = as_granted(answer.body, answer)
+        lease = Lease(asked_at, self._seconds)
+        if granted.replayed:
+            await self._confirm(lease, granted.id)
+        self._hold = Hold(granted, self._spend.releases, self._journal, lease)
+        self._watch = asyncio.create_task(self._confirm_often(lease, granted.id))
         return self._hold
+
+    async def _confirm(self, lease: Lease, reservation: str) -> None:
+        asked_at = monotonic()
+        answer = await self._ledger._wire.perform(_calls.showing_reservation(reservation))
+        lease.note(asked_at, answer.body)
+
+    async def _confirm_often(self, lease: Lease, reservation: str) -> None:
+        """Ask in the background: taking a repetition does not wait, so it cannot ask by itself."""
+        while not lease.over:
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_leases.CONFIRM_SECONDS)
+            try:
+                await self._confirm(lease, reservation)
+            except (DPLedgerError, OSError) as error:
+                lease.failure = error
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, cause: BaseException | None, _trace: TracebackType | None
@@ -267,6 +291,9 @@ class AsyncReservation:
         hold = self._hold
         if hold is None or hold.forked:
             return
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
         call = _calls.settling(hold.granted.id, hold.close())
         try:
             note_settled(hold, await self._ledger._keyed(call, self._journal))

@@ -19,6 +19,7 @@ DPLedgerError
 │   └── ServiceFailed            the service answered that it has a fault of its own
 ├── UnexpectedAnswer             something answered that is not this service
 ├── NothingLeft                  a permit's uses are used up
+│   └── HoldClosed               a reservation was settled elsewhere, or its time is over
 ├── BadReceipt                   not a receipt of this service, or not of this authorization
 ├── JournalError                 the journal file cannot be used
 │   ├── JournalMismatch          it belongs to another job, or the job does not repeat what it holds
@@ -39,6 +40,7 @@ __all__ = [
     "BudgetWarning",
     "DPLedgerError",
     "Forbidden",
+    "HoldClosed",
     "InvalidRequest",
     "JournalBusy",
     "JournalError",
@@ -204,6 +206,10 @@ class UnexpectedAnswer(DPLedgerError):
 
 class NothingLeft(DPLedgerError):
     """All uses that the ledger said yes to are used up; ask for more."""
+
+
+class HoldClosed(NothingLeft):
+    """The reservation was settled elsewhere, or its time is over: nothing more may be released from it."""
 
 
 class BadReceipt(DPLedgerError):

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +12,7 @@ from dpledger_client import _calls
 from dpledger_client._bulk import Spend, results_of
 from dpledger_client._calls import Answer, Call
 from dpledger_client._embedded import database_path
+from dpledger_client._leases import Lease
 from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
@@ -389,13 +391,18 @@ class Reservation:
         self._ledger = ledger
         self._spend = spend
         self._call = _calls.reserving(spend.dataset, spend.body(), times, expires_in_seconds)
+        self._seconds = float(expires_in_seconds)
         self._journal = journal
         self._key = key
         self._hold: Hold | None = None
 
     def __enter__(self) -> Hold:
+        asked_at = monotonic()
         answer = self._ledger._keyed(self._call, self._journal, self._key)
-        self._hold = Hold(as_granted(answer.body, answer), self._spend.releases, self._journal)
+        granted = as_granted(answer.body, answer)
+        state = _calls.showing_reservation(granted.id)
+        lease = Lease(asked_at, self._seconds, lambda: self._ledger._wire.perform(state).body)
+        self._hold = Hold(granted, self._spend.releases, self._journal, lease)
         return self._hold
 
     def __exit__(

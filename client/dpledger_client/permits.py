@@ -9,8 +9,9 @@ import os
 import threading
 from typing import Any, NoReturn
 
+from dpledger_client._leases import Lease
 from dpledger_client.answers import Granted, Settlement
-from dpledger_client.errors import BadReceipt, NothingLeft
+from dpledger_client.errors import BadReceipt, HoldClosed, NothingLeft
 from dpledger_client.journal import Journal
 from dpledger_client.noise import current_noise
 from dpledger_client.receipts import verify_receipt
@@ -160,7 +161,10 @@ class Authorization(Step):
 
 
 class Hold(_Uncopied):
-    """The yes to up to ``times`` repetitions of a step, handed out one by one without a request.
+    """The yes to up to ``times`` repetitions of a step, handed out one by one without a request for each.
+
+    Every half minute of use the service is asked whether the reservation is still open. Once it was settled
+    elsewhere or its time is nearly over, ``left`` is 0 and :class:`~dpledger_client.HoldClosed` is raised.
 
     Attributes
     ----------
@@ -170,7 +174,13 @@ class Hold(_Uncopied):
         How it was settled, after that; None if it was left to expire.
     """
 
-    def __init__(self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None) -> None:
+    def __init__(
+        self,
+        granted: Granted,
+        releases: tuple[Release, ...],
+        journal: Journal | None,
+        lease: Lease | None = None,
+    ) -> None:
         super().__init__()
         self.granted = granted
         self.releases = releases
@@ -182,6 +192,11 @@ class Hold(_Uncopied):
         # A job that was settled when it stopped gets no more out of the same reservation than it had.
         before = None if journal is None else journal.settled(granted.id)
         self._limit = (granted.times or 0) if before is None else before
+        # What a job before a restart has released is handed out again even if the reservation is closed.
+        self._begun = 0 if journal is None else journal.repetitions(str(granted.key))
+        self._lease = lease
+        if lease is not None and granted.replayed and before is None:
+            lease.confirm(at_once=True)
 
     def __repr__(self) -> str:
         return f"<Hold {self.granted.id}: {self.used} of {self.granted.times} used>"
@@ -189,7 +204,11 @@ class Hold(_Uncopied):
     @property
     def left(self) -> int:
         """How many repetitions may still be taken."""
-        return 0 if self._closed else self._limit - self.used
+        return 0 if self._closed else max(0, self._present_limit() - self.used)
+
+    def _present_limit(self) -> int:
+        lease = self._lease
+        return min(self._limit, self._begun) if lease is not None and lease.over else self._limit
 
     def take(self) -> Step:
         """The next repetition; it counts as used from here on."""
@@ -206,10 +225,18 @@ class Hold(_Uncopied):
         if self._forks != _Process.forks:
             self._refuse_fork()
         with self._guard:
-            if self._closed or self.used >= self._limit:
-                raise NothingLeft(f"reservation {self.granted.id} has nothing left")
+            if self._lease is not None and self.used >= self._begun:
+                self._lease.confirm()
+            if self._closed or self.used >= self._present_limit():
+                raise self._ended()
             self.used += 1
             return self.used - 1
+
+    def _ended(self) -> NothingLeft:
+        lease, name = self._lease, self.granted.id
+        if lease is not None and lease.over and not self._closed and self.used < self._limit:
+            return HoldClosed(f"reservation {name} {lease.reason}: nothing more may be released from it")
+        return NothingLeft(f"reservation {name} has nothing left")
 
     def verify(self, key_set: Any) -> dict[str, Any]:
         """Check this reservation's receipt, and that it is this reservation's."""

@@ -4,6 +4,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpledger_client import (
     Forbidden,
     Full,
     Gaussian,
+    HoldClosed,
     InvalidRequest,
     KeyReused,
     Laplace,
@@ -26,11 +28,14 @@ from dpledger_client import (
     Poisson,
     PreconditionFailed,
     Release,
+    ReservationClosed,
     Unauthorized,
     Unproven,
     WithoutReplacement,
     insecure_testing_noise,
 )
+from dpledger_client._calls import Call, settling
+from dpledger_client.journal import new_key
 from tests.client.thin.fake import Looked
 
 STEP = Gaussian(1.0, 10.0)
@@ -323,3 +328,41 @@ def test_facts_are_asked_for_once_and_are_no_part_of_a_handles_state(
     assert facts["records"] == 12
     assert dataset.facts() is facts
     assert pickle.dumps(dataset) == before
+
+
+def _spender(ledger: Ledger, database: Path) -> Ledger:
+    """The same ledger with a spend token of its own."""
+    call = Call("POST", "/v1/tokens", {"scopes": ["spend"]}, keyed=True)
+    token = ledger._wire.perform(call, new_key()).body["token"]
+    return Ledger.embedded(database, token=token)
+
+
+def test_another_token_cannot_settle_what_a_job_still_uses(
+    dataset: Dataset, ledger: Ledger, database: Path
+) -> None:
+    with _spender(ledger, database) as owner, _spender(ledger, database) as other:
+        with owner.dataset(dataset.name).run("job").reserve(STEP, times=20) as hold:
+            hold.release(0.0)
+            with pytest.raises(Forbidden, match="token that reserved"):
+                other._keyed(settling(hold.granted.id, 0))
+            hold.release(0.0)
+        assert hold.settlement is not None
+        assert hold.settlement.used == 2
+
+
+def test_a_hold_that_an_admin_settled_is_not_used_any_more(
+    dataset: Dataset, ledger: Ledger, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpledger_client._leases.CONFIRM_SECONDS", 0.0)
+    with _spender(ledger, database) as owner:
+        reservation = owner.dataset(dataset.name).run("job").reserve(STEP, times=20)
+        hold = reservation.__enter__()
+        hold.release(0.0)
+        with pytest.raises(InvalidRequest, match="statement"):
+            ledger._keyed(settling(hold.granted.id, 1))
+        ledger._keyed(settling(hold.granted.id, 20))
+        with pytest.raises(HoldClosed, match="settled elsewhere"):
+            hold.release(0.0)
+        with pytest.raises(ReservationClosed):
+            reservation.__exit__(None, None, None)
+    assert dataset.budget().spent["rho"] >= 20 * STEP_RHO

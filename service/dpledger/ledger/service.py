@@ -211,8 +211,8 @@ def _check_settler(held: Reservation, settlement: Settlement, actor: str) -> Non
     Repetitions that are given back are privacy that somebody else will spend, so the number must come from
     the job that released. Whoever holds its token speaks for it: they could as well reserve again and release
     without asking. Any other token of the dataset cannot know, and a run's name is free text that
-    anybody may give, so it does not stand in for the token. An admin may close a reservation whose job is gone:
-    in full, which is right whatever the job did, or with less if they state on record why nothing more
+    anybody may give, so it does not stand in for the token. An admin may close a reservation whose job is
+    gone: in full, which is right whatever the job did, or with less if they state on record why nothing more
     was or will be released. Without that the reservation expires, which charges it in full.
     """
     if held.actor == actor:

@@ -24,6 +24,8 @@ class FakeService:
         self.requests: list[httpx2.Request] = []
         self.entries: list[tuple[str, dict[str, Any]]] = []
         self.answers: dict[tuple[str, str], dict[str, Any]] = {}
+        self.closed: dict[str, str] = {}
+        self.seconds_left = 3600.0
 
     @property
     def transport(self) -> httpx2.MockTransport:
@@ -40,6 +42,8 @@ class FakeService:
         return self.answer(request)
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET" and "/v1/reservations/" in request.url.path:
+            return httpx2.Response(200, json=self.reservation(request.url.path.rpartition("/")[2]))
         if request.method == "GET":
             return httpx2.Response(200, json={"items": [{"path": request.url.path}], "next": None})
         identity = (request.url.path, request.headers["idempotency-key"])
@@ -50,6 +54,12 @@ class FakeService:
             known = self.answers[identity] = self._made(request.url.path, body)
             return httpx2.Response(201, json=known)
         return httpx2.Response(201, json=known, headers={"Idempotency-Replayed": "true"})
+
+    def reservation(self, name: str) -> dict[str, Any]:
+        """A reservation as it stands: open until it is settled, or put into ``closed``."""
+        settled = any(path.endswith(f"/{name}/settlement") for path, _ in self.entries)
+        state = self.closed.get(name, "settled" if settled else "open")
+        return {"id": name, "state": state, "times": 9, "expires_in_seconds": self.seconds_left}
 
     def _made(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         sequence = len(self.entries)
