@@ -13,6 +13,7 @@ from dpledger_client._bulk import Spend, results_of
 from dpledger_client._calls import Answer, Call
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
+from dpledger_client._opening import FIRST_ENTRY, compare_opened
 from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
@@ -138,11 +139,15 @@ class AsyncDataset:
         self, budget: Mapping[str, Any], *, exist_ok: bool = False, **settings: Any
     ) -> "AsyncDataset":
         """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
+        call = _calls.opening(self.name, budget, **settings)
         try:
-            answer = await self.ledger._keyed(_calls.opening(self.name, budget, **settings))
-        except AlreadyExists:
+            answer = await self.ledger._keyed(call)
+        except AlreadyExists as taken:
             if not exist_ok:
                 raise
+            opened = await self.ledger._get(_calls.dataset_path(self.name, FIRST_ENTRY))
+            shown, limit = await self.show(), (await self.budget()).limit
+            compare_opened(call.body, shown, limit, opened, taken)
         else:
             warn_of(answer.body)
         return self

@@ -7,6 +7,7 @@ DPLedgerError
 │   ├── Forbidden                the token does not reach this
 │   ├── NotFound                 no such dataset, partition, entry or reservation
 │   ├── AlreadyExists            the name is taken
+│   │   └── DatasetMismatch      by a dataset with another budget, adjacency, unit, partition key or size
 │   ├── InvalidRequest           the request is not of the form, or a number is outside its range
 │   │   ├── AdjacencyMismatch    the bound holds under the other adjacency
 │   │   ├── Unproven             no proven bound covers this
@@ -26,6 +27,7 @@ DPLedgerError
 │   └── JournalBusy              another process is using it
 └── MissingExtra                 an optional part of the client is not installed
 
+BudgetChangedWarning             a dataset was opened with the budget asked for, and has another one now
 UnsettledWarning                 a reservation could not be settled: its expiry will charge all of it
 BudgetWarning                    a plan that does not fit its budget, or a limit that is not what is proven
 """
@@ -36,9 +38,11 @@ __all__ = [
     "AdjacencyMismatch",
     "AlreadyExists",
     "BadReceipt",
+    "BudgetChangedWarning",
     "BudgetExhausted",
     "BudgetWarning",
     "DPLedgerError",
+    "DatasetMismatch",
     "Forbidden",
     "HoldClosed",
     "InvalidRequest",
@@ -135,6 +139,35 @@ class NotFound(Refused):
 
 class AlreadyExists(Refused):
     """The name is taken."""
+
+
+class DatasetMismatch(AlreadyExists):
+    """The name is taken by a dataset that is not the one asked for; ``asked`` and ``found`` say in what."""
+
+    @classmethod
+    def between(
+        cls, name: str, differences: dict[str, tuple[Any, Any]], taken: AlreadyExists
+    ) -> "DatasetMismatch":
+        """By what differs: of each, what was asked for and what is."""
+        words = [
+            f"{what} was asked as {asked!r} and is {found!r}" for what, (asked, found) in differences.items()
+        ]
+        members = {
+            "detail": f"dataset {name!r} is open already, but its {'; its '.join(words)}",
+            "asked": {what: pair[0] for what, pair in differences.items()},
+            "found": {what: pair[1] for what, pair in differences.items()},
+        }
+        return cls({**taken.problem, **members}, taken.key)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for and is otherwise."""
+        return dict(self.problem.get("asked") or {})
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What it is instead."""
+        return dict(self.problem.get("found") or {})
 
 
 class InvalidRequest(Refused):
@@ -234,6 +267,10 @@ class MissingExtra(DPLedgerError, ImportError):
 
 class BudgetWarning(UserWarning):
     """The service opened or changed a budget, and warns: its plan does not fit, or its limit was larger."""
+
+
+class BudgetChangedWarning(BudgetWarning):
+    """A dataset was opened with the budget asked for, and an admin has changed it since."""
 
 
 class UnsettledWarning(RuntimeWarning):

@@ -13,6 +13,7 @@ from dpledger_client._bulk import Spend, results_of
 from dpledger_client._calls import Answer, Call
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
+from dpledger_client._opening import FIRST_ENTRY, compare_opened
 from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
@@ -201,7 +202,10 @@ class Dataset:
             Such as ``{"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6}``. A plan in it that fits fewer
             steps than it names gives a :class:`BudgetWarning`.
         exist_ok
-            Take a dataset of this name that is open already, whatever its budget is.
+            Take a dataset of this name that is open already, if it is this one: of the same adjacency,
+            unit and partition key, with as many ``records`` where they are given, and opened with this
+            budget or having it now. Else :class:`DatasetMismatch` tells both. Where the budget was changed
+            since the opening and is another one now, a :class:`BudgetChangedWarning` tells.
         """
         call = _calls.opening(
             self.name,
@@ -214,9 +218,11 @@ class Dataset:
         )
         try:
             answer = self.ledger._keyed(call)
-        except AlreadyExists:
+        except AlreadyExists as taken:
             if not exist_ok:
                 raise
+            opened = self.ledger._get(_calls.dataset_path(self.name, FIRST_ENTRY))
+            compare_opened(call.body, self.show(), self.budget().limit, opened, taken)
         else:
             warn_of(answer.body)
         return self

@@ -14,6 +14,7 @@ from dpledger_client import (
     AsyncLedger,
     BudgetExhausted,
     BudgetWarning,
+    DatasetMismatch,
     Gaussian,
     Journal,
     Ledger,
@@ -195,7 +196,9 @@ def test_the_async_client_does_the_same(tmp_path: Path) -> None:
             kinds = [entry["kind"] async for entry in dataset.entries()]
             assert kinds[:4] == ["opened", "authorized", "reserved", "settled"]
             assert [each["name"] async for each in ledger.datasets()] == ["d"]
-            assert (await dataset.open(BUDGET, exist_ok=True)) is dataset
+            assert (await dataset.open(BUDGET, unit="user", exist_ok=True)) is dataset
+            with pytest.raises(DatasetMismatch, match="unit was asked as 'record' and is 'user'"):
+                await dataset.open(BUDGET, exist_ok=True)
             assert hold.verify(await ledger.key_set())["times"] == 5
             with pytest.raises(BudgetExhausted):
                 await account.authorize(Gaussian(1.0, 0.1))

@@ -13,8 +13,10 @@ import pytest
 from dpledger_client import (
     AlreadyExists,
     Authorization,
+    BudgetChangedWarning,
     BudgetExhausted,
     Dataset,
+    DatasetMismatch,
     Forbidden,
     Full,
     Gaussian,
@@ -250,8 +252,79 @@ def test_a_budget_is_changed_as_it_was_seen(dataset: Dataset) -> None:
     assert dataset.budget().limit["rho"] == 0.75
 
 
-def test_opening_what_is_open_can_be_allowed(dataset: Dataset) -> None:
-    assert dataset.open({"accounting": "zcdp", "rho": 9.0}, exist_ok=True).budget().limit["rho"] == 0.5
+BUDGETS: list[dict[str, Any]] = [
+    {"accounting": "zcdp", "rho": 0.5},
+    {"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6},
+    {"accounting": "zcdp", "rho": 0.5, "additive_delta": 1e-7},
+    {"accounting": "gdp", "mu": 0.7},
+    {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6},
+    {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-6, "order": 16},
+    {"accounting": "rdp-curve", "orders": [2, 4.5], "epsilons": [0.5, 1]},
+    {"accounting": "rdp-curve", "orders": [2, 4.5], "epsilons": [0.5, 2]},
+    {"accounting": "rdp-curve", "orders": [2, 4.25], "epsilons": [0.5, 1]},
+]
+REPLACED = {"adjacency": "replace-one", "unit": "user", "records": 9, "partition_key": "fixed"}
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("settings", [{}, REPLACED], ids=str)
+def test_the_same_dataset_can_be_opened_again(
+    open_dataset: Opener, budget: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    dataset = open_dataset(budget=budget, **settings)
+
+    assert dataset.open(budget, exist_ok=True, **settings) is dataset
+    with pytest.raises(AlreadyExists):
+        dataset.open(budget, **settings)
+
+
+@pytest.mark.parametrize("asked", BUDGETS, ids=str)
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_another_budget_is_not_the_same_dataset(
+    open_dataset: Opener, budget: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    if asked == budget:
+        return
+    dataset = open_dataset(budget=budget)
+
+    with pytest.raises(DatasetMismatch) as raised:
+        dataset.open(asked, exist_ok=True)
+
+    assert raised.value.asked["budget"] == asked
+    assert raised.value.found["budget"]["accounting"] == budget["accounting"]
+    assert repr(asked) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"adjacency": "replace-one"}, {"adjacency": "add-remove", "partition_key": "fixed"}),
+        ({"unit": "user"}, {"unit": "record"}),
+        ({"records": 8}, {"records": 9}),
+        ({"partition_key": "private"}, {"partition_key": "fixed"}),
+    ],
+)
+def test_other_settings_are_not_the_same_dataset(
+    open_dataset: Opener, asked: dict[str, Any], found: dict[str, Any]
+) -> None:
+    dataset = open_dataset(records=9)
+
+    with pytest.raises(DatasetMismatch) as raised:
+        dataset.open({"accounting": "zcdp", "rho": 0.5}, exist_ok=True, **asked)
+
+    assert raised.value.found == found
+    assert raised.value.asked.items() >= asked.items()
+
+
+def test_a_budget_that_was_changed_since_is_warned_of(dataset: Dataset) -> None:
+    first, later = {"accounting": "zcdp", "rho": 0.5}, {"accounting": "zcdp", "rho": 0.75}
+    dataset.change_budget(later, "more", sequence=dataset.budget().sequence)
+
+    with pytest.warns(BudgetChangedWarning, match=r"0\.5.*0\.75"):
+        dataset.open(first, exist_ok=True)
+    dataset.open(later, exist_ok=True)
+    with pytest.raises(DatasetMismatch):
+        dataset.open({"accounting": "zcdp", "rho": 0.6}, exist_ok=True)
 
 
 def test_settings_of_a_dataset_arrive(open_dataset: Opener) -> None:
