@@ -48,7 +48,9 @@ print(f"about {malignant:.0f} malignant cases, budget left {dataset.budget().fra
 
 # %% A model, as scikit-learn has them: one question for all steps, and what was not used comes back.
 method = DPSGD(steps=60, batch_size=64, clip=1.0, noise_multiplier=4.0, step_size=4.0, average="weighted")
-model = PrivateLogisticRegression(dataset.run("estimator"), method=method, regularizer=L2(1e-3), reserve=60)
+model = PrivateLogisticRegression(
+    dataset.run("estimator"), classes=(0, 1), method=method, regularizer=L2(1e-3), reserve=60
+)
 model.fit(X_train, y_train)
 print(f"test accuracy {model.score(X_test, y_test):.3f}, budget left {dataset.budget().fraction:.1%}")
 

@@ -25,6 +25,7 @@ DPLedgerError
 ├── JournalError                 the journal file cannot be used
 │   ├── JournalMismatch          it belongs to another job, or the job does not repeat what it holds
 │   └── JournalBusy              another process is using it
+├── NotTrained                   an estimator's fit made no step: what was asked, what is left, what would fit
 └── MissingExtra                 an optional part of the client is not installed
 
 BudgetChangedWarning             a dataset was opened with the budget asked for, and has another one now
@@ -32,6 +33,7 @@ UnsettledWarning                 a reservation could not be settled: its expiry 
 BudgetWarning                    a plan that does not fit its budget, or a limit that is not what is proven
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "MissingExtra",
     "NoAnswer",
     "NotFound",
+    "NotTrained",
     "NothingLeft",
     "PreconditionFailed",
     "Refused",
@@ -259,6 +262,44 @@ class JournalMismatch(JournalError):
 
 class JournalBusy(JournalError):
     """Another process is using the journal."""
+
+
+class NotTrained(DPLedgerError):
+    """An estimator made not one step, so that there is no model.
+
+    Attributes
+    ----------
+    refusal
+        What the ledger refused, if that is why.
+    charges
+        What was charged nevertheless, for a step that was not completed.
+    """
+
+    def __init__(
+        self, message: str, refusal: BudgetExhausted | None = None, charges: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(message, refusal, charges)
+        self.refusal = refusal
+        self.charges = charges
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @classmethod
+    def of(
+        cls, method: str, message: str, refusal: BudgetExhausted | None, charges: Sequence[Any]
+    ) -> "NotTrained":
+        """With what was asked, what is left and what would fit, if the ledger refused the first step."""
+        text = f"{method} made no step, and there is nothing to predict with: {message}"
+        if refusal is None:
+            return cls(text, None, charges)
+        asked, fits = refusal.requested, refusal.fits
+        cost = {name: value for name, value in (asked.get("cost") or {}).items() if value is not None}
+        told = (
+            f"Asked for {asked.get('times')} steps, each of cost {cost}; left is {refusal.remaining}; "
+            f"{fits.get('times')} such steps fit, or one of {fits.get('cost_fraction', 0.0):.3g} of the cost"
+        )
+        return cls(f"{text}. {told}", refusal, charges)
 
 
 class MissingExtra(DPLedgerError, ImportError):

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpledger_client._arrays import Floats
+from dpledger_client.errors import NotTrained
 from dpledger_client.estimators.prepared import Codes, Rows, as_indexed
 from dpledger_client.ledger import Account
 from dpledger_client.objectives import Objective, Regularizer
@@ -53,6 +54,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Train, asking the account before each look; what is charged is in ``result_``.
 
+        Raises :class:`~dpledger_client.NotTrained` where not one step was made.
         Only shapes are checked here: an error about a value would tell of the value.
         """
         validate_data(self, X, reset=True, skip_check_array=True)
@@ -63,7 +65,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         self._prepare()
         self.objective_ = self._objective()
         rows = Rows(indexed, intercept=self._constant_column)
-        self.result_: Result = minimize(
+        result = minimize(
             self.objective_,
             rows,
             self._targets(labels),
@@ -74,8 +76,9 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             progress=self.progress,
             **dict(self.options or {}),
         )
-        self.n_iter_ = max(1, self.result_.iterations)
-        _warn_of_early_end(self.result_)
+        _check_end(result)
+        self.result_: Result = result
+        self.n_iter_ = max(1, result.iterations)
         self._keep(self.result_.w)
         return self
 
@@ -112,13 +115,13 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
-    """A classifier whose classes are told, not looked up: which labels occur is private."""
+    """A classifier whose ``classes`` must be given: which labels occur is private."""
 
     def __init__(
         self,
         account: Account | None = None,
         *,
-        classes: Sequence[Any] = (0, 1),
+        classes: Sequence[Any] | None = None,
         method: str | Method | NonPrivate | None = None,
         options: Mapping[str, Any] | None = None,
         regularizer: Regularizer | None = None,
@@ -140,6 +143,12 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         self.classes = classes
 
     def _prepare(self) -> None:
+        # scikit-learn makes estimators without arguments, so that this is refused here and not at once.
+        if self.classes is None:
+            raise ValueError(
+                "classes must be given, such as classes=(0, 1): which labels occur is private, and a record "
+                "whose label is not among them would be charged and count for nothing"
+            )
         self.classes_ = np.unique(np.asarray(self.classes))
         if len(self.classes_) != len(self.classes) or len(self.classes_) < 2:
             raise ValueError(f"classes must be at least two different labels, found {self.classes!r}")
@@ -188,7 +197,11 @@ def _check_shapes(X: Any, y: Any) -> None:
         raise ValueError(f"y must have one entry a row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
 
 
-def _warn_of_early_end(result: Result) -> None:
-    if result.stop_reason not in ("finished", "callback"):
-        message = f"stopped after {result.iterations} iterations ({result.stop_reason}): {result.message}"
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+def _check_end(result: Result) -> None:
+    """Refuse what was not trained at all, and warn of what was not trained to the end."""
+    if result.stop_reason in ("finished", "callback"):
+        return
+    if result.iterations == 0:
+        raise NotTrained.of(result.method, result.message, result.refusal, result.charges) from result.refusal
+    message = f"stopped after {result.iterations} iterations ({result.stop_reason}): {result.message}"
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -73,7 +73,7 @@ class PrivateLogisticRegression(_LinearClassifier, Probabilities):
     account
         What asks the ledger: ``ledger.dataset("adult").run("job-1")``.
     classes
-        The labels that there are; they are public, and no others are looked up.
+        The labels that there are, required; they are public, and no others are looked up.
     method, options
         Of :func:`dpledger_client.optimizers.minimize`: a name with its parameters, or a method. None is
         noisy gradient descent, 100 steps of ρ = 0.005.
@@ -126,7 +126,7 @@ class PrivateLinearSVC(_LinearClassifier):
         self,
         account: Account | None = None,
         *,
-        classes: Sequence[Any] = (0, 1),
+        classes: Sequence[Any] | None = None,
         loss: str = "huber",
         width: float = 0.5,
         method: str | Method | NonPrivate | None = None,

@@ -20,7 +20,7 @@ class PrivateMLPClassifier(Probabilities):
     account
         What asks the ledger: ``ledger.dataset("adult").run("job-1")``.
     classes
-        The labels that there are; they are public.
+        The labels that there are, required; they are public.
     hidden, activation
         Of :class:`dpledger_client.objectives.MLP`.
     method, options, regularizer, records, reserve, progress
@@ -31,7 +31,7 @@ class PrivateMLPClassifier(Probabilities):
         self,
         account: Account | None = None,
         *,
-        classes: Sequence[Any] = (0, 1),
+        classes: Sequence[Any] | None = None,
         hidden: Sequence[int] = (16,),
         activation: str = "tanh",
         method: str | Method | NonPrivate | None = None,

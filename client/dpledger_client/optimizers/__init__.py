@@ -5,6 +5,7 @@
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpledger_client.errors import BudgetExhausted
@@ -174,7 +175,7 @@ def _trained(method: Method, training: Training) -> Result:
             method.train(training)
     except BudgetExhausted as refused:
         training.remaining = refused.remaining or training.remaining
-        return training.result("budget-exhausted", str(refused))
+        return replace(training.result("budget-exhausted", str(refused)), refusal=refused)
     except StopTraining as stop:
         return training.result(stop.reason, str(stop))
     return training.result("finished")

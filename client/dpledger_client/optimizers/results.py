@@ -9,6 +9,7 @@ import numpy as np
 
 from dpledger_client._arrays import Floats
 from dpledger_client.answers import Cost, Granted
+from dpledger_client.errors import BudgetExhausted
 from dpledger_client.releases import Release
 from dpledger_client.samples import Sample
 
@@ -144,6 +145,8 @@ class Result(Charged):
         One record an iteration. A charge whose iteration was not completed is in the last record.
     remaining
         What the ledger said is left after the last charge.
+    refusal
+        What the ledger refused, if that ended it: what was asked, what is left, what would fit.
     """
 
     w: Floats
@@ -153,6 +156,7 @@ class Result(Charged):
     iterations: int
     history: Sequence[Record] = field(repr=False)
     remaining: Mapping[str, Any] = field(repr=False)
+    refusal: BudgetExhausted | None = field(default=None, repr=False)
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:

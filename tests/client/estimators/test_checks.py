@@ -37,9 +37,9 @@ PROBABILITIES = CLASSIFIER | {
     ("kind", "more", "expected"),
     [
         (PrivateLinearRegression, {"target_bound": 10.0}, ANY),
-        (PrivateLogisticRegression, {}, PROBABILITIES),
-        (PrivateLinearSVC, {}, CLASSIFIER),
-        (PrivateMLPClassifier, {"hidden": (4,)}, PROBABILITIES),
+        (PrivateLogisticRegression, {"classes": (0, 1)}, PROBABILITIES),
+        (PrivateLinearSVC, {"classes": (0, 1)}, CLASSIFIER),
+        (PrivateMLPClassifier, {"classes": (0, 1), "hidden": (4,)}, PROBABILITIES),
     ],
 )
 def test_it_passes_all_checks_but_those_about_values(

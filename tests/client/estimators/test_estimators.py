@@ -18,7 +18,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.parallel import Parallel, delayed
 
-from dpledger_client import Account, Ledger, MissingExtra, insecure_testing_noise, no_noise_for_testing
+from dpledger_client import (
+    Account,
+    Ledger,
+    MissingExtra,
+    NotTrained,
+    insecure_testing_noise,
+    no_noise_for_testing,
+)
 from dpledger_client._arrays import Floats
 from dpledger_client.estimators import (
     PrivateLinearRegression,
@@ -51,6 +58,11 @@ def blobs(classes: int = 2, seed: int = 1) -> tuple[Floats, Any]:
 def account_of(ledger: Ledger, rho: float = 1e6, adjacency: str = "add-remove") -> Account:
     dataset = ledger.dataset(f"estimator-{next(_NUMBERS)}")
     return dataset.open({"accounting": "zcdp", "rho": rho}, adjacency=adjacency, records=RECORDS).run("fit")
+
+
+def logistic(account: Account | None = None, **more: Any) -> PrivateLogisticRegression:
+    """For the classes of :func:`blobs`."""
+    return PrivateLogisticRegression(account, **{"classes": (0, 1), **more})
 
 
 CLASSIFIERS: list[Any] = [
@@ -100,10 +112,10 @@ def test_regression_learns_and_cuts_its_targets(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("model", "objective", "classes"),
     [
-        (PrivateLogisticRegression(regularizer=L2(0.1)), Logistic(L2(0.1)), 2),
+        (logistic(regularizer=L2(0.1)), Logistic(L2(0.1)), 2),
         (PrivateLogisticRegression(classes=(0, 1, 2)), Softmax(3), 3),
-        (PrivateLinearSVC(width=0.3), HuberSVM(0.3), 2),
-        (PrivateLinearSVC(loss="hinge"), HingeSVM(), 2),
+        (PrivateLinearSVC(classes=(0, 1), width=0.3), HuberSVM(0.3), 2),
+        (PrivateLinearSVC(classes=(0, 1), loss="hinge"), HingeSVM(), 2),
     ],
 )
 def test_it_is_minimize_on_a_column_of_ones_more(
@@ -124,7 +136,9 @@ def test_it_is_minimize_on_a_column_of_ones_more(
 
 
 def test_without_an_intercept_there_is_none(ledger: Ledger) -> None:
-    model = PrivateLogisticRegression(account_of(ledger), method=QUICK, fit_intercept=False).fit(*blobs())
+    model = PrivateLogisticRegression(
+        account_of(ledger), classes=(0, 1), method=QUICK, fit_intercept=False
+    ).fit(*blobs())
 
     assert model.coef_.shape == (1, 2)
     assert model.intercept_.tolist() == [0.0]
@@ -134,7 +148,7 @@ def test_values_are_looked_at_after_the_yes_only(ledger: Ledger) -> None:
     account = account_of(ledger)
     with watching(account.dataset) as watch, insecure_testing_noise(1):
         X, y = (watch.wrap(array) for array in blobs())
-        PrivateLogisticRegression(account, method=QUICK).fit(X, y)
+        logistic(account, method=QUICK).fit(X, y)
 
     assert watch.seen == {entry["id"] for entry in charged_entries(account.dataset)}
 
@@ -145,8 +159,8 @@ def test_what_is_no_number_or_no_class_counts_as_nothing(ledger: Ledger) -> None
     spoiled[0, 0], spoiled[1, 1], labels[2] = np.nan, np.inf, 7
     kept = np.arange(RECORDS) > 2
     with no_noise_for_testing():
-        model = PrivateLogisticRegression(account_of(ledger), method=QUICK).fit(spoiled, labels)
-        without = PrivateLogisticRegression(account_of(ledger), method=QUICK).fit(X[kept], y[kept])
+        model = logistic(account_of(ledger), method=QUICK).fit(spoiled, labels)
+        without = logistic(account_of(ledger), method=QUICK).fit(X[kept], y[kept])
 
     np.testing.assert_allclose(model.result_.w, without.result_.w, atol=1e-12)
 
@@ -161,6 +175,11 @@ class Missing:
         raise TypeError("boolean value of NA is ambiguous")
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def told(kind: Any) -> dict[str, Any]:
+    """What a classifier must be told."""
+    return {} if kind is PrivateLinearRegression else {"classes": (0, 1)}
 
 
 each_kind = pytest.mark.parametrize(
@@ -180,8 +199,8 @@ def test_what_cannot_be_read_counts_as_nothing_instead_of_raising(
     labels[11] = value
     kept = ~np.isin(np.arange(RECORDS), (7, 11))
     with no_noise_for_testing():
-        found = kind(account_of(ledger), method=QUICK).fit(rows, labels)
-        expected = kind(account_of(ledger), method=QUICK).fit(X[kept], y[kept])
+        found = kind(account_of(ledger), method=QUICK, **told(kind)).fit(rows, labels)
+        expected = kind(account_of(ledger), method=QUICK, **told(kind)).fit(X[kept], y[kept])
     np.testing.assert_allclose(found.result_.w, expected.result_.w, rtol=1e-12)
     assert found.result_.iterations == 3
 
@@ -196,8 +215,10 @@ def test_one_record_of_a_list_does_not_change_how_others_are_read(
     rows = [[bool(first > 0.3), float(second)] for first, second in X]
     labels = y.tolist()
     with no_noise_for_testing():
-        expected = kind(account_of(ledger), method=QUICK).fit(rows, labels)
-        found = kind(account_of(ledger), method=QUICK).fit([*rows, [value, 1.0]], [*labels, value])
+        expected = kind(account_of(ledger), method=QUICK, **told(kind)).fit(rows, labels)
+        found = kind(account_of(ledger), method=QUICK, **told(kind)).fit(
+            [*rows, [value, 1.0]], [*labels, value]
+        )
 
     np.testing.assert_allclose(found.result_.w, expected.result_.w, rtol=1e-12)
     assert np.abs(found.result_.w).max() > 1e-3
@@ -206,8 +227,8 @@ def test_one_record_of_a_list_does_not_change_how_others_are_read(
 def test_sparse_rows_are_the_same_rows(ledger: Ledger) -> None:
     X, y = blobs()
     with no_noise_for_testing():
-        dense = PrivateLogisticRegression(account_of(ledger), method=QUICK).fit(X, y)
-        thin = PrivateLogisticRegression(account_of(ledger), method=QUICK).fit(sparse.coo_array(X), y)
+        dense = logistic(account_of(ledger), method=QUICK).fit(X, y)
+        thin = logistic(account_of(ledger), method=QUICK).fit(sparse.coo_array(X), y)
 
     np.testing.assert_array_equal(dense.result_.w, thin.result_.w)
     np.testing.assert_array_equal(dense.predict(X), thin.predict(sparse.csr_array(X)))
@@ -218,7 +239,9 @@ def test_a_method_by_name_takes_its_options(ledger: Ledger) -> None:
     dataset = ledger.dataset(f"estimator-{next(_NUMBERS)}").open(
         {"accounting": "rdp", "epsilon": 50.0, "delta": 1e-6}, records=RECORDS
     )
-    model = PrivateLogisticRegression(dataset.run("fit"), method="dp-sgd", options=options, reserve=12)
+    model = PrivateLogisticRegression(
+        dataset.run("fit"), classes=(0, 1), method="dp-sgd", options=options, reserve=12
+    )
     model.fit(*blobs())
 
     assert model.n_iter_ == 12
@@ -227,7 +250,7 @@ def test_a_method_by_name_takes_its_options(ledger: Ledger) -> None:
 
 def test_by_default_it_spends_half_a_rho(ledger: Ledger) -> None:
     account = account_of(ledger)
-    PrivateLogisticRegression(account, reserve=100).fit(*blobs())
+    logistic(account, reserve=100).fit(*blobs())
 
     assert account.dataset.budget().spent["rho"] == pytest.approx(0.5)
 
@@ -249,7 +272,7 @@ def test_a_clone_has_the_same_parameters_and_spends_by_itself(ledger: Ledger) ->
 
 def test_cross_validation_charges_each_fit(ledger: Ledger) -> None:
     account = account_of(ledger)
-    model = PrivateLogisticRegression(account, method=QUICK)
+    model = logistic(account, method=QUICK)
     scores = cross_val_score(model, *blobs(), cv=4)
 
     assert len(scores) == 4
@@ -260,7 +283,7 @@ def test_cross_validation_charges_each_fit(ledger: Ledger) -> None:
 def test_a_grid_search_charges_every_candidate(ledger: Ledger) -> None:
     account = account_of(ledger)
     methods = [QUICK, NoisyGradientDescent(steps=2, clip=1.0, noise_multiplier=2.0, step_size=1.0)]
-    search = GridSearchCV(PrivateLogisticRegression(account), {"method": methods}, cv=2)
+    search = GridSearchCV(logistic(account), {"method": methods}, cv=2)
     search.fit(*blobs())
 
     refitted = search.best_estimator_.result_.iterations
@@ -270,7 +293,7 @@ def test_a_grid_search_charges_every_candidate(ledger: Ledger) -> None:
 def test_a_pipeline_and_joblib_workers_carry_the_account(ledger: Ledger) -> None:
     account = account_of(ledger)
     X, y = blobs()
-    model = make_pipeline(FunctionTransformer(), PrivateLogisticRegression(account, method=QUICK))
+    model = make_pipeline(FunctionTransformer(), logistic(account, method=QUICK))
     fits = Parallel(n_jobs=2, prefer="threads")(delayed(clone(model).fit)(X, y) for _ in range(3))
 
     assert len(fits) == 3
@@ -279,7 +302,7 @@ def test_a_pipeline_and_joblib_workers_carry_the_account(ledger: Ledger) -> None
 
 def test_a_fitted_model_survives_a_pickle(ledger: Ledger) -> None:
     X, y = blobs()
-    model = PrivateLogisticRegression(account_of(ledger), method=QUICK).fit(X, y)
+    model = logistic(account_of(ledger), method=QUICK).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
 
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
@@ -289,10 +312,39 @@ def test_a_fitted_model_survives_a_pickle(ledger: Ledger) -> None:
 def test_a_budget_that_ends_leaves_the_last_good_model_and_a_warning(ledger: Ledger) -> None:
     account = account_of(ledger, rho=2.5 / (2 * 2.0**2))
     with pytest.warns(ConvergenceWarning, match="after 2 iterations"):
-        model = PrivateLogisticRegression(account, method=QUICK).fit(*blobs())
+        model = logistic(account, method=QUICK).fit(*blobs())
 
     assert model.result_.stop_reason == "budget-exhausted"
     assert model.predict(blobs()[0]).shape == (RECORDS,)
+
+
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC, PrivateMLPClassifier])
+def test_classes_must_be_given_before_anything_is_asked(ledger: Ledger, kind: Any) -> None:
+    account = account_of(ledger)
+    with pytest.raises(ValueError, match="classes must be given"):
+        kind(account, method=QUICK).fit(*blobs())
+
+    assert charged_entries(account.dataset) == []
+
+
+@pytest.mark.parametrize(("kind", "more"), [*CLASSIFIERS, (PrivateLinearRegression, {})])
+@pytest.mark.parametrize("reserve", [None, 3])
+def test_a_fit_without_a_step_is_no_fit(
+    ledger: Ledger, kind: Any, more: dict[str, Any], reserve: int | None
+) -> None:
+    account = account_of(ledger, rho=0.3 / (2 * 2.0**2))
+    model = kind(account, method=QUICK, reserve=reserve, **told(kind), **more)
+    with pytest.raises(NotTrained, match="made no step") as raised:
+        model.fit(*blobs())
+
+    refusal = raised.value.refusal
+    assert refusal is not None
+    assert refusal.requested["times"] == (reserve or 1)
+    assert refusal.fits["times"] == 0
+    for part in ("'rho': 0.125", "0.0375", "0.3 of the cost"):
+        assert part in str(raised.value)
+    with pytest.raises(NotFittedError):
+        model.predict(blobs()[0])
 
 
 @pytest.mark.parametrize("classes", [(0,), (0, 0), ()])
@@ -307,14 +359,14 @@ def test_classes_that_leave_no_choice_are_refused(ledger: Ledger, classes: tuple
 )
 def test_a_machine_that_there_is_not_is_refused(ledger: Ledger, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PrivateLinearSVC(account_of(ledger), **change).fit(*blobs())
+        PrivateLinearSVC(account_of(ledger), **({"classes": (0, 1)} | change)).fit(*blobs())
 
 
 def test_without_an_account_nothing_is_looked_at() -> None:
     with watching() as watch:
         X, y = (watch.wrap(array) for array in blobs())
         with pytest.raises(ValueError, match="account must be given"):
-            PrivateLogisticRegression().fit(X, y)
+            logistic().fit(X, y)
 
     assert watch.events == []
 
@@ -329,7 +381,7 @@ def test_dp_sgd_is_a_method_too(ledger: Ledger) -> None:
     dataset = ledger.dataset(f"estimator-{next(_NUMBERS)}").open(
         {"accounting": "rdp", "epsilon": 50.0, "delta": 1e-6}, records=RECORDS
     )
-    assert PrivateLinearSVC(dataset.run("fit"), method=method).fit(*blobs()).n_iter_ == 4
+    assert PrivateLinearSVC(dataset.run("fit"), classes=(0, 1), method=method).fit(*blobs()).n_iter_ == 4
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
