@@ -15,7 +15,7 @@ from dpledger_client.optimizers.a_ddp import ADDP, planned_noise
 
 PARTICIPANTS, RECORDS, FEATURES = 60, 40, 5
 BUDGETS = (1.0, 2.0, 4.0)
-DELTA, PLANNED_ROUNDS = 1e-6, 10
+DELTA, PLANNED_ROUNDS, BATCH = 1e-6, 100, 10
 
 
 def main() -> None:
@@ -36,14 +36,14 @@ def main() -> None:
             budget = {"accounting": "rdp", "epsilon": epsilon, "delta": DELTA}
             names += dataset.open_partitions(PARTICIPANTS // len(BUDGETS), budget)
         accounts = [dataset.run("a-ddp", partition=name) for name in names]
-        noise = planned_noise(ledger, max(BUDGETS), DELTA, PLANNED_ROUNDS)
+        noise = planned_noise(ledger, max(BUDGETS), DELTA, PLANNED_ROUNDS, records=RECORDS, batch_size=BATCH)
         print(f"noise multiplier {noise:.2f}, planned for {PLANNED_ROUNDS} rounds at epsilon {max(BUDGETS)}")
         result = minimize(
             Logistic(),
             X,
             y,
             account=accounts,
-            method=ADDP(60, 1.0, noise, 1.0, batch_size=10),
+            method=ADDP(150, 1.0, noise, 1.0, batch_size=BATCH),
             callback=_shown,
         )
         rounds = [sum(charge.partition == name for charge in result.charges) for name in names]

@@ -40,7 +40,7 @@ class ADDP(Method):
     noise_multiplier
         The noise's standard deviation over the sensitivity of a participant's sum: a number, or a function
         of the :class:`~dpledger_client.optimizers.shared.Participant`, whose budget, size and rounds so
-        far are public. :func:`planned_noise` computes it as Algorithm 1 does.
+        far are public. :func:`planned_noise` computes it for a number of rounds.
     step_size
         A number, or a function of the round.
     batch_size
@@ -103,18 +103,32 @@ class ADDP(Method):
         return noisy / look.sample.expected_size(look.records)
 
 
-def planned_noise(ledger: Ledger, epsilon: float, delta: float, rounds: int, *, method: str = "gdp") -> float:
-    """The noise multiplier with which ``rounds`` looks at all records would use up (ε, δ).
+def planned_noise(
+    ledger: Ledger,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    *,
+    records: int,
+    batch_size: int = 1,
+    adjacency: str = "replace-one",
+    method: str = "rdp",
+) -> float:
+    """The noise multiplier with which ``rounds`` rounds of a participant use up (ε, δ).
 
-    As line 5 of Algorithm 1 it leaves sampling out, so that the budget lasts for more rounds than planned:
-    how many is the ledger's to say. The ledger's calibration is asked; ``gdp`` is exact for Gaussian
-    noise, where the paper takes advanced composition and the analytic Gaussian mechanism.
+    The ledger's calibration is asked for the very step that a round charges: a Gaussian on ``batch_size`` of
+    ``records`` records, by the scheme that goes with the adjacency. Repaired: line 5 of Algorithm 1 leaves
+    sampling out, and with its noise a budget planned for ten rounds lasted for 84,583. A budget of accounting
+    ``rdp-order`` opened with this plan grants the rounds; one of ``rdp`` a few less, since it keeps a part of
+    δ for other orders.
     """
+    size = min(check_count("batch_size", batch_size), check_count("records", records))
     question: dict[str, Any] = {
         "solve_for": "noise_std",
         "target": {"epsilon": epsilon, "delta": delta},
         "steps": check_count("rounds", rounds),
-        "adjacency": "replace-one",
+        "adjacency": adjacency,
+        "sample": sample_of(size, records, adjacency).fields(),
         "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
         "method": method,
     }

@@ -30,6 +30,7 @@ from dpledger_client.releases import Release
 __all__ = ["DPBLSGD", "DPBLSGDAC", "angle_between"]
 
 LOOKS = ("fresh", "joint", "again")
+GROWS = ("by-angle", "always", "never")
 _RIGHT_ANGLE = 90.0
 
 
@@ -58,6 +59,10 @@ class DPBLSGD(Method):
         The search's noise, length, α and β.
     budget_growth
         ξ; 0: budgets stay as they are.
+    grows
+        Which budget a failed search lets grow (section 5.6.5): ``by-angle`` ("adap") the gradient's or the
+        search's, by what the second gradient shows; ``always`` ("must") both, whatever the angle is;
+        ``never`` ("no") none. The second gradient is measured and averaged with the first in each.
     looks
         ``fresh``: a sample of its own for each gradient and each search, each amplified, the cheapest;
         ``joint``: a gradient and a search on one sample, amplified together; ``again``: searches on the
@@ -91,6 +96,7 @@ class DPBLSGD(Method):
     step_size: float
     search: Backtracking = field(default_factory=Backtracking)
     budget_growth: float = 0.3
+    grows: str = "by-angle"
     looks: str = "fresh"
     angle_memory: float = 0.8
     angle_above: float = 1.1
@@ -106,6 +112,7 @@ class DPBLSGD(Method):
         for name in ("gradient_rho", "search_budget", "gradient_clip", "loss_clip", "step_size"):
             check_positive(name, getattr(self, name))
         check_non_negative("budget_growth", self.budget_growth)
+        check_choice("grows", self.grows, GROWS)
         check_choice("looks", self.looks, LOOKS)
         for name in ("angle_memory", "angle_below"):
             check_open_unit(name, getattr(self, name))
@@ -218,17 +225,27 @@ class _Run:
     def _enlarged(self, measured: _Measured, clips: tuple[float, float]) -> _Measured:
         """CHEB, Algorithm 5.3: another gradient, and more budget for what it shows to be too noisy."""
         second = self._measured()
-        angle = angle_between(measured.gradient, second.gradient)
+        gradient_grows, search_grows = self._too_noisy(measured.gradient, second.gradient)
         growth = 1.0 + self.method.budget_growth
-        if angle > min(_RIGHT_ANGLE, self.method.angle_above * self.angle):
+        if gradient_grows:
             self.gradient_rho *= growth
             # From the clips that the update began with: they shrink once, however often the budget grows.
             self.gradient_clip, self.loss_clip = ((1.0 - self.method.clip_decay) * clip for clip in clips)
-        elif angle < self.method.angle_below * self.angle:
+        if search_grows:
             self.search_budget *= growth
         # The batch that the search looks at stays that of line 4 unless the new one's search is paid for.
         look = second if self.method.looks == "joint" else measured
         return _Measured((measured.gradient + second.gradient) / 2.0, look.look, look.loss_clip)
+
+    def _too_noisy(self, first: Floats, second: Floats) -> tuple[bool, bool]:
+        """Whether the gradient's and the search's budgets grow: lines 5 to 11 of Algorithm 5.3."""
+        if self.method.grows != "by-angle":
+            grow = self.method.grows == "always"
+            return grow, grow
+        angle = angle_between(first, second)
+        if angle > min(_RIGHT_ANGLE, self.method.angle_above * self.angle):
+            return True, False
+        return False, angle < self.method.angle_below * self.angle
 
     def _follow(self, gradient: Floats) -> None:
         """(5.8): the moving average of the angles between gradients of consecutive iterations."""

@@ -24,10 +24,20 @@ from dpledger_client.optimizers.training import Batch, Training, check_equally_m
 from dpledger_client.releases import Release
 from dpledger_client.sampling import permutation
 
-__all__ = ["Bounds", "Passes", "bounded_data", "sensitivities", "train_permuted", "trained"]
+__all__ = [
+    "Bounds",
+    "Passes",
+    "bounded_data",
+    "check_not_expanding",
+    "sensitivities",
+    "train_permuted",
+    "trained",
+]
 
 _UP = 1.0 + 2.0**-50
 _ROUNDING = 2.0**-51
+_EXACT = 2.0**-40
+"""How far a step size of 2/L may be off by rounding."""
 _MOST = 1e150
 """Beyond this an iterate or a drift might overflow, and an error would be a release."""
 
@@ -158,6 +168,21 @@ def sensitivities(passes: Passes, bounds: Bounds, start_norm: float) -> Floats:
     return drift
 
 
+def check_not_expanding(passes: Passes, bounds: Bounds) -> None:
+    """Refuse step sizes above 2/L, before anything is asked.
+
+    The theorem covers them, with noise for what it then proves: |1 − ηL| above 1 moves neighbours apart
+    at every update, and a few epochs ask for noise of 1e29, which would be charged and leave nothing else.
+    """
+    most = 2.0 / bounds.smoothness
+    largest = max(passes.step_sizes)
+    if largest > most * (1.0 + _EXACT):
+        raise ValueError(
+            f"step_size must be at most 2/L = {most:.6g} in every epoch, found {largest:.6g}: a larger one "
+            "moves the runs on neighbouring data apart at every update, and the noise with them"
+        )
+
+
 def trained(passes: Passes, objective: Objective, w: Floats, X: Floats, y: Floats, order: Integers) -> Floats:
     """SGD over the mini-batches of an order, each with its mean gradient and the regulariser."""
     ends = np.cumsum(passes.batch_sizes)
@@ -194,6 +219,7 @@ def train_permuted(
     """Ask once, train, and release the result with noise; σ is ``noise_multiplier`` times the largest Δ_j."""
     objective, w = training.objective, passes.projection(training.w)
     bounds = Bounds.of(objective, row_norm, len(w), passes)
+    check_not_expanding(passes, bounds)
     moves = sensitivities(passes, bounds, float(np.linalg.norm(w)))
     look = training.look(_release(moves, passes, noise_multiplier, permute))
 

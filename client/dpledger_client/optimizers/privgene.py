@@ -1,6 +1,5 @@
 """PrivGene: a genetic search whose selections are private."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,8 +8,9 @@ import numpy as np
 from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_count, check_positive, check_rate
 from dpledger_client.mechanisms import Exponential
-from dpledger_client.objectives.base import Objective, loss_sensitivity
+from dpledger_client.objectives.base import loss_sensitivity
 from dpledger_client.optimizers.base import Method
+from dpledger_client.optimizers.line_search import public_offset
 from dpledger_client.optimizers.training import Batch, Look, Training
 from dpledger_client.releases import Release
 
@@ -43,6 +43,7 @@ class PrivGene(Method):
     -----
     A selection is the exponential mechanism on minus the sums of clipped losses, of sensitivity ``loss_clip``
     under either adjacency, and monotonic under add-remove; the candidates already selected are left out.
+    The regulariser is public and counts as often as there are records, by their public number.
     A generation is one step with ``parents`` such releases. Crossing and mutation look at nothing but what
     was selected. The published method assumes a bounded score; here every loss is cut, so that it is.
     """
@@ -91,7 +92,7 @@ class PrivGene(Method):
         )
         count = 1 if last else self.parents
         look = training.look(Release(mechanism, count=count, purpose="selection"))
-        scores = _Scores(training.objective, candidates, self.loss_clip)
+        scores = _Scores(training, candidates, self.loss_clip)
         rest = np.arange(len(candidates))
         chosen: list[int] = []
         for _ in range(count):
@@ -113,19 +114,24 @@ class PrivGene(Method):
 
 
 class _Scores:
-    """Minus the candidates' sums of clipped losses, computed when a release first needs them."""
+    """Minus the candidates' sums of clipped losses and penalties, computed when first needed."""
 
-    def __init__(self, objective: Objective, candidates: Floats, clip: float) -> None:
-        self._compute: Callable[[Batch, Floats], float] = lambda batch, w: (
-            -objective.clipped_loss_sum(w, batch.X, batch.y, clip)
-        )
+    def __init__(self, training: Training, candidates: Floats, clip: float) -> None:
+        self._training = training
         self._candidates = candidates
+        self._clip = clip
         self._known: Floats | None = None
 
     def of(self, batch: Batch) -> Floats:
         if self._known is None:
-            self._known = np.array([self._compute(batch, w) for w in self._candidates])
+            self._known = np.array([self._score(batch, w) for w in self._candidates])
         return self._known
+
+    def _score(self, batch: Batch, w: Floats) -> float:
+        """The penalty counts once for each of the public number of records, so that it moves nothing."""
+        objective, clip = self._training.objective, self._clip
+        penalty = public_offset(self._training.records * objective.regularizer.value(w), clip)
+        return -(objective.clipped_loss_sum(w, batch.X, batch.y, clip) + penalty)
 
 
 def _choice(look: Look, scores: _Scores, rest: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:

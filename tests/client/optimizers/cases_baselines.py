@@ -69,14 +69,15 @@ def _exact_svm(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _genes(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _genes(X: Floats, y: Floats, strength: float = 0.0) -> Floats:  # noqa: N803
     random = np.random.default_rng(3)
     candidates = random.uniform(-2.0, 2.0, (30, X.shape[1]))
     for generation in range(8):
         losses = []
         for w in candidates:
             each = np.log1p(np.exp(-y * (X @ w)))
-            losses.append(np.sum(np.minimum(each, 3.0 * (1.0 - 2.0**-20))))
+            penalty = RECORDS * strength / 2.0 * np.sum(w**2)
+            losses.append(np.sum(np.minimum(each, 3.0 * (1.0 - 2.0**-20))) + penalty)
         best = candidates[np.argsort(losses, kind="stable")[:5]]
         children = []
         for _ in range(30):
@@ -154,6 +155,14 @@ CASES = [
             8, epsilon=0.3, loss_clip=3.0, population=30, parents=5, half_width=2.0, mutation=1.0, seed=3
         ),
         textbook=_genes,
+    ),
+    Case(
+        name="privgene with a regulariser",
+        method=PrivGene(
+            8, epsilon=0.3, loss_clip=3.0, population=30, parents=5, half_width=2.0, mutation=1.0, seed=3
+        ),
+        objective=Logistic(L2(0.5)),
+        textbook=lambda X, y: _genes(X, y, 0.5),  # noqa: N803
     ),
     Case(
         name="privgene, replace-one",

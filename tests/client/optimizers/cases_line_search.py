@@ -144,6 +144,11 @@ CASES = [
         DPBLSGDAC(search=_search("queries-only", FEW), **STOCHASTIC | {"search_budget": 0.01}),
         textbook=Stochastic(Poisson(RATE), "fresh", FEW),
     ),
+    _case(
+        "dp-blsgd whose budgets always grow",
+        DPBLSGD(grows="always", search=_search(queries=FEW), **STOCHASTIC),
+        textbook=Stochastic(Poisson(RATE), "fresh", FEW),
+    ),
     _case("dp-blgd", DPBLGD(search=_search(), **COMMON), textbook=_full),
     _case(
         "dp-blgd gaussian, replace-one",

@@ -15,6 +15,7 @@ from scipy import stats
 from dpledger_client import (
     Account,
     Dataset,
+    Gaussian,
     Journal,
     Ledger,
     NotFound,
@@ -26,6 +27,7 @@ from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Participant, Result, Source, minimize, shared
 from dpledger_client.optimizers.a_ddp import ADDP, planned_noise
+from dpledger_client.optimizers.batches import sample_of
 from tests.client.optimizers.contract import ORDERS, SEED, Watch, charged_entries, curve_budget, watching
 from tests.client.optimizers.test_contract import _recomputed
 
@@ -255,12 +257,31 @@ def test_noise_may_follow_the_rounds(open_dataset: Opened) -> None:
 
 def test_planned_noise_is_exact_for_full_looks(ledger: Ledger) -> None:
     epsilon, delta, rounds = 1.0, 1e-8, 10
-    mu = np.sqrt(rounds) / planned_noise(ledger, epsilon, delta, rounds)
+    full = {"records": 40, "batch_size": 40}
+    mu = np.sqrt(rounds) / planned_noise(ledger, epsilon, delta, rounds, **full, method="gdp")
     exact = stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
     assert exact <= delta
     assert exact == pytest.approx(delta, rel=1e-4)
-    by_advanced = planned_noise(ledger, epsilon, delta, rounds, method="advanced")
+    by_advanced = planned_noise(ledger, epsilon, delta, rounds, **full, method="advanced")
     assert by_advanced > 5.0 * np.sqrt(rounds) / mu
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("records", "batch_size", "rounds"), [(40, 10, 50), (1000, 5, 100), (60, 1, 20)])
+def test_planned_noise_lasts_for_the_rounds_planned(
+    open_dataset: Opened, ledger: Ledger, adjacency: str, records: int, batch_size: int, rounds: int
+) -> None:
+    """With the noise for looks at all records, budgets lasted 13 to 20,000 times as long as planned."""
+    noise = planned_noise(
+        ledger, 1.0, 1e-6, rounds, records=records, batch_size=batch_size, adjacency=adjacency
+    )
+    sample, step = sample_of(batch_size, records, adjacency), Gaussian(1.0, noise)
+    plan = {"sample": sample.fields(), "releases": [step.fields()]}
+    budget = {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-6, "plan": plan}
+
+    fits = open_dataset(budget=budget, adjacency=adjacency).forecast(step, sample)["fits"]
+
+    assert rounds - 1 <= fits <= rounds + 1
 
 
 def test_more_than_the_service_decides_at_once_are_asked_for_in_parts(

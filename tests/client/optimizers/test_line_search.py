@@ -176,6 +176,17 @@ def test_cheb_gives_budget_to_what_was_too_noisy(degrees: float, average: float,
     assert run.gradient_clip == pytest.approx(1.5 * (0.9 if grows == "gradient" else 1.0))
 
 
+@pytest.mark.parametrize("degrees", [0.0, 40.0, 80.0, 95.0])
+@pytest.mark.parametrize(("grows", "growth"), [("always", 1.3), ("never", 1.0)])
+def test_budgets_can_grow_whatever_the_angle_is_or_never(grows: str, growth: float, degrees: float) -> None:
+    second = np.array([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
+    run = _Scripted(second, clip_decay=0.1, grows=grows)
+    enlarged = run.enlarged(AHEAD)
+    np.testing.assert_allclose(enlarged.gradient, (AHEAD + second) / 2.0)
+    assert (run.gradient_rho, run.search_budget) == pytest.approx((0.8 * growth, growth))
+    assert run.gradient_clip == pytest.approx(1.5 * (0.9 if grows == "always" else 1.0))
+
+
 def test_clips_shrink_once_an_update_however_often_the_budget_grows() -> None:
     run = _Scripted(-AHEAD, clip_decay=0.05)
     for _ in range(3):
@@ -283,6 +294,7 @@ def test_full_batches_with_laplace_noise_fit_a_zcdp_budget(open_dataset: Open) -
         ({"loss_clip": 0.0}, "loss_clip"),
         ({"step_size": -1.0}, "step_size"),
         ({"budget_growth": -0.1}, "budget_growth"),
+        ({"grows": "must"}, "grows must be one of by-angle, always, never"),
         ({"looks": "separate"}, "looks must be one of fresh, joint, again"),
         ({"angle_memory": 1.0}, "angle_memory"),
         ({"angle_above": 1.0}, "angle_above must be above 1"),

@@ -30,6 +30,7 @@ from dpledger_client.objectives import (
 )
 from dpledger_client.optimizers import Batch, Cube, L1Ball, L2Ball, Method, Projection, Simplex, minimize
 from dpledger_client.optimizers.nsgd import NSGD
+from dpledger_client.optimizers.output_perturbation import OutputPerturbation
 from dpledger_client.optimizers.permuted import Bounds, Passes, bounded_data, sensitivities, trained
 from dpledger_client.optimizers.rsgd_ar import RSGDAR
 from tests.client.optimizers.contract import ORDERS, RECORDS, SEED, classification, curve_budget
@@ -235,7 +236,9 @@ def test_a_secret_order_costs_less_than_a_known_one(open_dataset: Open) -> None:
         (NSGD(2, 2, 1.0, 1.0), {"objective": Logistic(L1(0.1))}, "curvature must be bounded"),
         (NSGD(2, 2, 1.0, 1.0), {"objective": LeastSquares(L2(0.1))}, "gradients must be bounded"),
         (NSGD(2, 2, 1.0, 1.0), {"objective": MLP([2], 2)}, "linear model"),
-        (NSGD(50, 50, 1e6, 1.0, schedule="fixed"), {}, "step_size must be smaller"),
+        (NSGD(50, 50, 1e6, 1.0, schedule="fixed"), {}, "step_size must be at most 2/L"),
+        (RSGDAR(20, 10, 2, 12.0, 3.0), {}, r"at most 2/L = 7\.69231 in every epoch, found 12"),
+        (OutputPerturbation(20, 3.0, step_size=8.0), {}, "at most 2/L"),
     ],
 )
 def test_what_the_theorem_does_not_cover_is_refused_before_anything_is_asked(
@@ -250,6 +253,19 @@ def test_what_the_theorem_does_not_cover_is_refused_before_anything_is_asked(
     with pytest.raises(ValueError, match=message):
         _run(method, noting, **more)
     assert [entry["kind"] for entry in opened[0].entries()] == ["opened"]
+
+
+def test_steps_that_expand_without_bound_have_no_sensitivity() -> None:
+    passes = Passes.over(RECORDS, 50, (1e6,) * 50)
+    with pytest.raises(ValueError, match="expand without bound"):
+        sensitivities(passes, _bounds(Logistic(L2(0.1)), passes), 0.0)
+
+
+@pytest.mark.parametrize("step_size", [5.0, 2.0 / 0.26])
+def test_steps_of_up_to_two_over_the_smoothness_are_trained(open_dataset: Open, step_size: float) -> None:
+    result = _run(RSGDAR(3, 4, 2, step_size, 3.0), open_dataset)
+
+    assert result.history[0].details["noise_std"] < 10.0
 
 
 @pytest.mark.parametrize(
