@@ -1,6 +1,6 @@
 """Bulk authorizations: spends across datasets and partitions, and what became of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ from dpledger_client.errors import Refused, refusal
 from dpledger_client.journal import Journal
 from dpledger_client.permits import Authorization
 from dpledger_client.releases import Release
-from dpledger_client.samples import Sample
+from dpledger_client.samples import Full, Sample
 
-__all__ = ["Spend", "results_of"]
+__all__ = ["Spend", "results_of", "sampled_before"]
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,39 @@ class Spend:
         return {"dataset": self.dataset, **self.body()}
 
 
+def sampled_before(spends: Sequence[Spend], answer: Answer, journal: Journal | None) -> set[str]:
+    """The datasets of which a restarted job may have to take a fresh sample for the rest of a step."""
+    if journal is None or not answer.replayed:
+        return set()
+    return {spend.dataset for spend in spends if not isinstance(spend.sample, Full | None)}
+
+
 def results_of(
-    spends: Sequence[Spend], answer: Answer, journal: Journal | None
+    spends: Sequence[Spend], answer: Answer, journal: Journal | None, not_resumable: Set[str] = frozenset()
 ) -> list[Authorization | Refused]:
-    """One result a spend: the yes, or the reason why not."""
+    """One result a spend: the yes, or the reason why not.
+
+    ``not_resumable`` are the datasets whose kind of budget does not cover a fresh sample after a restart.
+    """
     pairs = zip(spends, answer.body["results"], strict=True)
-    return [_result(index, spend, result, answer, journal) for index, (spend, result) in enumerate(pairs)]
+    return [
+        _result(index, spend, result, answer, journal, spend.dataset not in not_resumable)
+        for index, (spend, result) in enumerate(pairs)
+    ]
 
 
 def _result(
-    index: int, spend: Spend, result: Mapping[str, Any], answer: Answer, journal: Journal | None
+    index: int,
+    spend: Spend,
+    result: Mapping[str, Any],
+    answer: Answer,
+    journal: Journal | None,
+    resumable: bool,
 ) -> Authorization | Refused:
     if result.get("granted") is not None:
         granted = as_granted(result["granted"], answer)
-        return Authorization(granted, spend.releases, journal, f"{answer.key}[{index}]")
+        place = f"{answer.key}[{index}]"
+        return Authorization(granted, spend.releases, journal, place, resumable=resumable)
     if result.get("refused") is not None:
         title = "The budget does not cover this"
         return _refused("budget-exhausted", 409, title, result["refused"], answer.key)

@@ -1,7 +1,8 @@
 """What is asked over HTTP and how answers are read, without doing either: shared by both clients."""
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ __all__ = [
     "Again",
     "Answer",
     "Call",
+    "about",
     "asking",
     "bulk",
     "changing_budget",
@@ -76,6 +78,18 @@ class Answer:
     body: dict[str, Any]
     key: str | None = None
     replayed: bool = False
+
+
+@contextlib.contextmanager
+def about(answer: Answer) -> Iterator[None]:
+    """Ask something more about an answer: what is raised where none comes has the answer's own key.
+
+    So that the caller, who asks again under the error's key, asks for the same and pays nothing twice.
+    """
+    try:
+        yield
+    except NoAnswer as error:
+        raise type(error)(error.reason, answer.key) from error
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from dpledger_client import _calls, _leases
-from dpledger_client._bulk import Spend, results_of
-from dpledger_client._calls import Answer, Call
+from dpledger_client._bulk import Spend, results_of, sampled_before
+from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._opening import FIRST_ENTRY, compare_opened
@@ -18,8 +18,8 @@ from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
-from dpledger_client.journal import Journal, new_key
-from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, warn_of
+from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
+from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, fixed_facts, warn_of
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
 from dpledger_client.releases import Release, Releases, as_releases
@@ -103,7 +103,15 @@ class AsyncLedger:
         """Authorize several steps in one request; see :meth:`Ledger.authorize_all`."""
         shared = as_journal(journal)
         answer = await self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
-        return results_of(spends, answer, shared)
+        return results_of(spends, answer, shared, await self._not_resumable(answer, shared, *spends))
+
+    async def _not_resumable(self, answer: Answer, journal: Journal | None, *spends: Spend) -> set[str]:
+        """The datasets whose kind of budget does not cover a fresh sample for the rest of a step."""
+        names = sampled_before(spends, answer, journal)
+        with about(answer):
+            for name in names - self._wire.facts.keys():
+                self._wire.facts[name] = fixed_facts(await self.dataset(name).show())
+        return {name for name in names if self._wire.facts[name]["accounting"] not in FRESH_SAMPLE_COVERED}
 
     async def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
@@ -213,7 +221,8 @@ class AsyncAccount:
         call = _calls.spending(self.dataset.name, spend.body())
         answer = await self.dataset.ledger._keyed(call, self.journal, key)
         granted = as_granted(answer.body, answer)
-        return Authorization(granted, spend.releases, self.journal, str(answer.key))
+        lost = await self.dataset.ledger._not_resumable(answer, self.journal, spend)
+        return Authorization(granted, spend.releases, self.journal, str(answer.key), resumable=not lost)
 
     async def release(
         self,
@@ -271,8 +280,10 @@ class AsyncReservation:
         granted = as_granted(answer.body, answer)
         lease = Lease(asked_at, self._seconds)
         if granted.replayed:
-            await self._confirm(lease, granted.id)
-        self._hold = Hold(granted, self._spend.releases, self._journal, lease)
+            with about(answer):
+                await self._confirm(lease, granted.id)
+        lost = await self._ledger._not_resumable(answer, self._journal, self._spend)
+        self._hold = Hold(granted, self._spend.releases, self._journal, lease, resumable=not lost)
         self._watch = asyncio.create_task(self._confirm_often(lease, granted.id))
         return self._hold
 

@@ -21,8 +21,10 @@ DPLedgerError
 ├── UnexpectedAnswer             something answered that is not this service
 ├── NothingLeft                  a permit's uses are used up
 │   └── HoldClosed               a reservation was settled elsewhere, or its time is over
+├── DataChanged                  the data changed while one permit was in use
 ├── BadReceipt                   not a receipt of this service, or not of this authorization
 ├── JournalError                 the journal file cannot be used
+│   ├── SampleLost               a restarted job would need the sample that it had before, which is not kept
 │   ├── JournalMismatch          it belongs to another job, or the job does not repeat what it holds
 │   └── JournalBusy              another process is using it
 ├── NotTrained                   an estimator's fit made no step: what was asked, what is left, what would fit
@@ -44,6 +46,7 @@ __all__ = [
     "BudgetExhausted",
     "BudgetWarning",
     "DPLedgerError",
+    "DataChanged",
     "DatasetMismatch",
     "Forbidden",
     "HoldClosed",
@@ -60,6 +63,7 @@ __all__ = [
     "PreconditionFailed",
     "Refused",
     "ReservationClosed",
+    "SampleLost",
     "ServiceFailed",
     "Unattainable",
     "Unauthorized",
@@ -248,12 +252,20 @@ class HoldClosed(NothingLeft):
     """The reservation was settled elsewhere, or its time is over: nothing more may be released from it."""
 
 
+class DataChanged(DPLedgerError):
+    """The data changed while one permit was in use: it would release before and after the change."""
+
+
 class BadReceipt(DPLedgerError):
     """Not a receipt of this service, altered, or not of this authorization."""
 
 
 class JournalError(DPLedgerError):
     """The journal file cannot be used."""
+
+
+class SampleLost(JournalError):
+    """What is left of a step would need the sample that it had before a restart, which is not kept."""
 
 
 class JournalMismatch(JournalError):

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from dpledger_client import _calls
-from dpledger_client._bulk import Spend, results_of
-from dpledger_client._calls import Answer, Call
+from dpledger_client._bulk import Spend, results_of, sampled_before
+from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._opening import FIRST_ENTRY, compare_opened
@@ -18,7 +18,7 @@ from dpledger_client._settling import note_settled, note_unsettled
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
-from dpledger_client.journal import Journal, new_key
+from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
 from dpledger_client.releases import Release, Releases, as_releases
@@ -142,7 +142,14 @@ class Ledger:
         """
         shared = as_journal(journal)
         answer = self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
-        return results_of(spends, answer, shared)
+        return results_of(spends, answer, shared, self._not_resumable(answer, shared, *spends))
+
+    def _not_resumable(self, answer: Answer, journal: Journal | None, *spends: Spend) -> set[str]:
+        """The datasets whose kind of budget does not cover a fresh sample for the rest of a step."""
+        names = sampled_before(spends, answer, journal)
+        with about(answer):
+            kinds = {name: self.dataset(name).facts()["accounting"] for name in names}
+        return {name for name, kind in kinds.items() if kind not in FRESH_SAMPLE_COVERED}
 
     def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
@@ -163,6 +170,12 @@ class Ledger:
             cursor = page["next"]
             if cursor is None:
                 return
+
+
+def fixed_facts(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What the service says of a dataset and never changes."""
+    fixed = {name: shown.get(name) for name in FACTS}
+    return {**fixed, "accounting": shown.get("budget", {}).get("accounting")}
 
 
 def as_journal(journal: "str | os.PathLike[str] | Journal | None") -> Journal | None:
@@ -232,11 +245,13 @@ class Dataset:
         return self.ledger._get(_calls.dataset_path(self.name))
 
     def facts(self) -> Mapping[str, Any]:
-        """What :meth:`show` says and never changes (adjacency, unit, records), asked for once a ledger."""
+        """What :meth:`show` says and never changes, asked for once a ledger.
+
+        ``adjacency``, ``unit``, ``records``, ``partition_key`` and the budget's ``accounting``.
+        """
         facts = self.ledger._wire.facts
         if self.name not in facts:
-            shown = self.show()
-            facts[self.name] = {name: shown.get(name) for name in FACTS}
+            facts[self.name] = fixed_facts(self.show())
         return facts[self.name]
 
     def budget(self, delta: float | None = None) -> Budget:
@@ -329,7 +344,8 @@ class Account:
             _calls.spending(self.dataset.name, spend.body()), self.journal, key
         )
         granted = as_granted(answer.body, answer)
-        return Authorization(granted, spend.releases, self.journal, str(answer.key))
+        lost = self.dataset.ledger._not_resumable(answer, self.journal, spend)
+        return Authorization(granted, spend.releases, self.journal, str(answer.key), resumable=not lost)
 
     def release(
         self,
@@ -408,7 +424,9 @@ class Reservation:
         granted = as_granted(answer.body, answer)
         state = _calls.showing_reservation(granted.id)
         lease = Lease(asked_at, self._seconds, lambda: self._ledger._wire.perform(state).body)
-        self._hold = Hold(granted, self._spend.releases, self._journal, lease)
+        lost = self._ledger._not_resumable(answer, self._journal, self._spend)
+        with about(answer):
+            self._hold = Hold(granted, self._spend.releases, self._journal, lease, resumable=not lost)
         return self._hold
 
     def __exit__(

@@ -10,8 +10,9 @@ import threading
 from typing import Any, NoReturn
 
 from dpledger_client._leases import Lease
+from dpledger_client._watching import Watch
 from dpledger_client.answers import Granted, Settlement
-from dpledger_client.errors import BadReceipt, HoldClosed, NothingLeft
+from dpledger_client.errors import BadReceipt, HoldClosed, NothingLeft, SampleLost
 from dpledger_client.journal import Journal
 from dpledger_client.noise import current_noise
 from dpledger_client.receipts import verify_receipt
@@ -81,7 +82,13 @@ class Step(_Uncopied):
     """
 
     def __init__(
-        self, granted: Granted, releases: tuple[Release, ...], journal: Journal | None, place: str
+        self,
+        granted: Granted,
+        releases: tuple[Release, ...],
+        journal: Journal | None,
+        place: str,
+        *,
+        resumable: bool = True,
     ) -> None:
         super().__init__()
         self.granted = granted
@@ -90,6 +97,10 @@ class Step(_Uncopied):
         self._place = place
         self._used: dict[int, int] = {}
         self._guard = threading.Lock()
+        self._watch: Watch | None = None
+        # A sample is not kept over a restart, so that what is left of a step gets another one.
+        sampled = granted.sample.get("scheme", "full") != "full"
+        self._sample_lost = not resumable and sampled and journal is not None and journal.holds_part_of(place)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.granted.id} of run {self.granted.run!r}>"
@@ -114,8 +125,33 @@ class Step(_Uncopied):
         use = self._take(number)
         release = self.releases[number]
         if self._journal is None:
-            return _made(release, value)
-        return self._journal.output(f"{self._place}/{number}/{use}", lambda: _made(release, value))
+            return self._made_of_same_data(release, value)
+        return self._journal.output(
+            f"{self._place}/{number}/{use}", lambda: self._made_of_same_data(release, value)
+        )
+
+    def watch(self, *data: Any) -> None:
+        """Refuse to release once these data are not what they are now, with :class:`DataChanged`.
+
+        For a step of several releases: what one permit releases must come from the data at one moment.
+        Arrays, lists, sparse matrices and tensors are told apart from changed ones, by their shapes and
+        a checksum.
+        """
+        self._watch = Watch(data)
+
+    def _made_of_same_data(self, release: Release, value: Any) -> Any:
+        """What is released; checked before, and after what may have looked more than once."""
+        if self._sample_lost:
+            raise SampleLost(
+                f"{self.granted.id} was begun before a restart on a sample that is not kept, and this kind "
+                "of budget does not cover a fresh one for the rest: ask for a new step"
+            )
+        if self._watch is not None:
+            self._watch.check(self.granted.id)
+        output = _made(release, value)
+        if self._watch is not None:
+            self._watch.check(self.granted.id)
+        return output
 
     def left(self, which: int | str = 0) -> int:
         """How often a release may still be used."""
@@ -180,6 +216,8 @@ class Hold(_Uncopied):
         releases: tuple[Release, ...],
         journal: Journal | None,
         lease: Lease | None = None,
+        *,
+        resumable: bool = True,
     ) -> None:
         super().__init__()
         self.granted = granted
@@ -195,6 +233,7 @@ class Hold(_Uncopied):
         # What a job before a restart has released is handed out again even if the reservation is closed.
         self._begun = 0 if journal is None else journal.repetitions(str(granted.key))
         self._lease = lease
+        self._resumable = resumable
         if lease is not None and granted.replayed and before is None:
             lease.confirm(at_once=True)
 
@@ -212,7 +251,8 @@ class Hold(_Uncopied):
 
     def take(self) -> Step:
         """The next repetition; it counts as used from here on."""
-        return Step(self.granted, self.releases, self._journal, f"{self.granted.key}#{self._use()}")
+        place = f"{self.granted.key}#{self._use()}"
+        return Step(self.granted, self.releases, self._journal, place, resumable=self._resumable)
 
     def release(self, value: Any, which: int | str = 0) -> Any:
         """Take the next repetition and release a value with it; see :meth:`Step.release`."""

@@ -37,6 +37,10 @@ class _Prepared:
     def __getitem__(self, rows: Any) -> Floats:
         return self._made(self._data[rows])
 
+    def watched(self) -> Any:
+        """What tells whether the data changed."""
+        return self._data
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self[:], dtype=dtype)
 

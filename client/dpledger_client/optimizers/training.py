@@ -24,6 +24,7 @@ from dpledger_client._arrays import Floats, Integers, by_place
 from dpledger_client._checks import check_count
 from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
+from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.progress import Progress, no_progress
 from dpledger_client.optimizers.results import History, Iterate, Note, Noted, Result
@@ -180,7 +181,8 @@ class Look:
     """One sample that the ledger said yes to look at, drawn when the first release needs it.
 
     After a restart from a journal a step of which some outputs are known looks at a fresh sample for
-    the others. That costs no more: looks at independent samples cost at most as much as looks at one.
+    the others. Under Rényi curves that costs no more: looks at independent samples cost at most as much
+    as looks at one. Under privacy-loss distributions it may, and the permit refuses: see ``journal``.
     """
 
     def __init__(self, source: Source, sample: FreshSample, step: Step) -> None:
@@ -205,7 +207,20 @@ class Look:
     def _drawn(self) -> Batch:
         if self._batch is None:
             self._batch = self._source.drawn(self.sample)
+            if self._reads_again:
+                self.step.watch(self._batch.X, self._batch.y)
         return self._batch
+
+    @property
+    def _reads_again(self) -> bool:
+        """Whether the permit reads data more than once that somebody else may change meanwhile.
+
+        The sample of an array is a copy. A line search computes its queries one after the other.
+        """
+        copied = type(self.sample) is not Full and not isinstance(self._source.X, _LISTS)
+        several = sum(release.count for release in self.step.releases) > 1
+        searches = any(isinstance(release.mechanism, AboveThreshold) for release in self.step.releases)
+        return not copied and (several or searches)
 
 
 class Asking:

@@ -257,7 +257,7 @@ def test_noise_may_follow_the_rounds(open_dataset: Opened) -> None:
 
 def test_planned_noise_is_exact_for_full_looks(ledger: Ledger) -> None:
     epsilon, delta, rounds = 1.0, 1e-8, 10
-    full = {"records": 40, "batch_size": 40}
+    full: dict[str, Any] = {"records": 40, "batch_size": 40}
     mu = np.sqrt(rounds) / planned_noise(ledger, epsilon, delta, rounds, **full, method="gdp")
     exact = stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
     assert exact <= delta

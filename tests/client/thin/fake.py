@@ -26,6 +26,7 @@ class FakeService:
         self.answers: dict[tuple[str, str], dict[str, Any]] = {}
         self.closed: dict[str, str] = {}
         self.seconds_left = 3600.0
+        self.accounting = "rdp"
 
     @property
     def transport(self) -> httpx2.MockTransport:
@@ -44,6 +45,8 @@ class FakeService:
     def answer(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "/v1/reservations/" in request.url.path:
             return httpx2.Response(200, json=self.reservation(request.url.path.rpartition("/")[2]))
+        if request.method == "GET" and request.url.path == "/v1/datasets/d":
+            return httpx2.Response(200, json={"name": "d", "budget": {"accounting": self.accounting}})
         if request.method == "GET":
             return httpx2.Response(200, json={"items": [{"path": request.url.path}], "next": None})
         identity = (request.url.path, request.headers["idempotency-key"])
@@ -67,12 +70,14 @@ class FakeService:
         if path.endswith("/settlement"):
             held = path.split("/")[-2]
             return {"id": held, "sequence": sequence, "times": 9, "returned": 0, "remaining": LEFT, **body}
+        if "items" in body:
+            return {"results": [{"granted": self._made(path, item)} for item in body["items"]]}
         made = {
             "id": name,
             "sequence": sequence,
             "dataset": "d",
             "run": body.get("run", ""),
-            "sample": {"id": name, "scheme": "full"},
+            "sample": {"id": name, "scheme": "full", **body.get("sample", {})},
             "cost": COST,
             "remaining": LEFT,
             "receipt": "a.b.c",

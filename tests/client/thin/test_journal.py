@@ -1,5 +1,6 @@
 """A restarted job neither pays nor releases twice."""
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dpledger_client import (
+    AsyncLedger,
     Gaussian,
     Journal,
     JournalBusy,
@@ -21,11 +23,13 @@ from dpledger_client import (
     NoAnswer,
     NoisyMax,
     NothingLeft,
+    Poisson,
     Pure,
     Release,
     Retries,
+    SampleLost,
 )
-from dpledger_client.journal import _decoded, _encoded
+from dpledger_client.journal import FRESH_SAMPLE_COVERED, _decoded, _encoded
 from tests.client.thin.fake import FakeService, Looked, dropped, recorded_but_dropped
 
 STEP = Gaussian(1.0, 10.0)
@@ -430,3 +434,62 @@ def test_what_is_kept_comes_back_as_it_was(value: Any) -> None:
     assert type(again) is type(value)
     assert np.array_equal(again, value)
     assert getattr(again, "dtype", None) == getattr(value, "dtype", None)
+
+
+@pytest.mark.parametrize(
+    ("accounting", "sample", "goes_on"),
+    [
+        ("rdp", Poisson(0.1), True),
+        ("zcdp", Poisson(0.1), True),
+        ("plan", None, True),
+        ("plan", Poisson(0.1), False),
+        ("of-a-later-version", Poisson(0.1), False),
+    ],
+)
+@pytest.mark.parametrize("way", ["authorize", "reserve", "bulk"])
+def test_a_fresh_sample_for_the_rest_of_a_step_is_taken_only_where_it_is_covered(
+    path: Path, accounting: str, sample: Any, goes_on: bool, way: str
+) -> None:
+    """Two looks at one sample may cost less than looks at two where privacy-loss distributions decide."""
+    service = FakeService()
+    service.accounting = accounting
+    twice = Release(STEP, count=2)
+
+    def job(account: Any, looks: int) -> list[Any]:
+        if way == "bulk":
+            spends = [account.spend(twice, sample=sample)]
+            (step,) = account.dataset.ledger.authorize_all(spends, journal=account.journal)
+        elif way == "reserve":
+            step = account.reserve(twice, times=3, sample=sample).__enter__().take()
+        else:
+            step = account.authorize(twice, sample=sample)
+        return [step.release(0.0) for _ in range(looks)]
+
+    first = _run(service, path, lambda account: job(account, 1))
+    assert _run(service, path, lambda account: job(account, 1)) == first
+    if goes_on:
+        assert _run(service, path, lambda account: job(account, 2))[0] == first[0]
+    else:
+        with pytest.raises(SampleLost, match="not kept"):
+            _run(service, path, lambda account: job(account, 2))
+
+
+def test_the_async_client_takes_a_fresh_sample_only_where_it_is_covered(path: Path) -> None:
+    service = FakeService()
+    service.accounting = "plan"
+
+    async def job(looks: int) -> None:
+        ledger = AsyncLedger("http://ledger", TOKEN, transport=service.transport)
+        Journal.at(path).close()
+        account = ledger.dataset("d").run("job", journal=path)
+        step = await account.authorize(Release(STEP, count=2), sample=Poisson(0.1))
+        for _ in range(looks):
+            step.release(0.0)
+
+    asyncio.run(job(1))
+    with pytest.raises(SampleLost):
+        asyncio.run(job(2))
+
+
+def test_every_kind_of_budget_that_is_covered_adds_up_curves() -> None:
+    assert frozenset({"zcdp", "gdp", "rdp", "rdp-order", "rdp-curve"}) == FRESH_SAMPLE_COVERED
