@@ -8,6 +8,7 @@ clock, from before the reservation was asked for, and with a margin, so that wha
 settled. What expired was charged in full.
 """
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -56,14 +57,18 @@ class Lease:
         """Why it is over."""
         return "is past its deadline" if self.closed is None else f"was {self.closed} elsewhere"
 
-    def confirm(self, *, at_once: bool = False) -> None:
+    def doubt(self) -> None:
+        """Count what was told so far as old: the answer was one given before, perhaps long ago."""
+        self._confirmed_at = -math.inf
+
+    def confirm(self) -> None:
         """Ask whether the reservation is open, if that was not told lately; raises where no answer comes."""
         if self.failure is not None:
             raise self.failure
-        if self._ask is None or not (at_once or self._stale) or self.over:
+        if self._ask is None or not self._stale or self.over:
             return
         with self._asking:
-            if at_once or self._stale:
+            if self._stale:
                 asked_at = monotonic()
                 self.note(asked_at, self._ask())
 

@@ -280,26 +280,27 @@ class AsyncReservation:
         granted = as_granted(answer.body, answer)
         lease = Lease(asked_at, self._seconds)
         if granted.replayed:
-            with about(answer):
-                await self._confirm(lease, granted.id)
+            await self._confirm(lease, granted.id)
         lost = await self._ledger._not_resumable(answer, self._journal, self._spend)
         self._hold = Hold(granted, self._spend.releases, self._journal, lease, resumable=not lost)
         self._watch = asyncio.create_task(self._confirm_often(lease, granted.id))
         return self._hold
 
     async def _confirm(self, lease: Lease, reservation: str) -> None:
+        """Ask whether it is open; where no answer comes, it is not used until one does."""
         asked_at = monotonic()
-        answer = await self._ledger._wire.perform(_calls.showing_reservation(reservation))
-        lease.note(asked_at, answer.body)
+        try:
+            answer = await self._ledger._wire.perform(_calls.showing_reservation(reservation))
+        except (DPLedgerError, OSError) as error:
+            lease.failure = error
+        else:
+            lease.note(asked_at, answer.body)
 
     async def _confirm_often(self, lease: Lease, reservation: str) -> None:
         """Ask in the background: taking a repetition does not wait, so it cannot ask by itself."""
         while not lease.over:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_leases.CONFIRM_SECONDS)
-            try:
-                await self._confirm(lease, reservation)
-            except (DPLedgerError, OSError) as error:
-                lease.failure = error
+            await self._confirm(lease, reservation)
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, cause: BaseException | None, _trace: TracebackType | None

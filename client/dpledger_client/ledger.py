@@ -425,8 +425,7 @@ class Reservation:
         state = _calls.showing_reservation(granted.id)
         lease = Lease(asked_at, self._seconds, lambda: self._ledger._wire.perform(state).body)
         lost = self._ledger._not_resumable(answer, self._journal, self._spend)
-        with about(answer):
-            self._hold = Hold(granted, self._spend.releases, self._journal, lease, resumable=not lost)
+        self._hold = Hold(granted, self._spend.releases, self._journal, lease, resumable=not lost)
         return self._hold
 
     def __exit__(

@@ -5,6 +5,7 @@ yes, and it cannot be copied, sent to another process or used in a forked one, b
 everything twice.
 """
 
+import contextlib
 import os
 import threading
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from dpledger_client._leases import Lease
 from dpledger_client._watching import Watch
 from dpledger_client.answers import Granted, Settlement
-from dpledger_client.errors import BadReceipt, HoldClosed, NothingLeft, SampleLost
+from dpledger_client.errors import BadReceipt, HoldClosed, NoAnswer, NothingLeft, SampleLost
 from dpledger_client.journal import Journal
 from dpledger_client.noise import current_noise
 from dpledger_client.receipts import verify_receipt
@@ -235,7 +236,9 @@ class Hold(_Uncopied):
         self._lease = lease
         self._resumable = resumable
         if lease is not None and granted.replayed and before is None:
-            lease.confirm(at_once=True)
+            lease.doubt()
+            with contextlib.suppress(NoAnswer):  # then the first use asks again
+                lease.confirm()
 
     def __repr__(self) -> str:
         return f"<Hold {self.granted.id}: {self.used} of {self.granted.times} used>"

@@ -16,7 +16,7 @@ from dpledger_client import (
     ReservationClosed,
     Retries,
 )
-from tests.client.thin.fake import FakeService, dropped, problem
+from tests.client.thin.fake import FakeService, dropped, problem, recorded_but_dropped
 
 STEP = Gaussian(1.0, 10.0)
 NO_RETRIES = Retries(attempts=1, patience_seconds=0.0)
@@ -113,6 +113,32 @@ def test_a_hold_that_nobody_confirms_is_not_used(clock: SetClock) -> None:
         with pytest.raises(NoAnswer):
             hold.release(0.0)
         assert hold.used == 0
+        hold.release(0.0)
+
+    assert hold.used == 1
+
+
+def test_an_answer_given_again_is_confirmed_before_it_is_used() -> None:
+    service = FakeService()
+    service.failures = [recorded_but_dropped(service)]
+    retries = Retries(attempts=2, first_pause_seconds=0.0)
+    with _account(service, retries=retries).reserve(STEP, times=9) as hold:
+        assert hold.granted.replayed
+        hold.release(0.0)
+
+    assert [request.method for request in service.requests] == ["POST", "POST", "GET", "POST"]
+
+
+def test_where_that_gets_no_answer_the_first_use_asks_again() -> None:
+    service = FakeService()
+    account = _account(service, retries=NO_RETRIES)
+    service.failures = [recorded_but_dropped(service)]
+    with pytest.raises(NoAnswer) as raised, account.reserve(STEP, times=9):
+        pass
+    service.failures = [service.answer, dropped, dropped]
+    with account.reserve(STEP, times=9, key=raised.value.key) as hold:
+        with pytest.raises(NoAnswer):
+            hold.release(0.0)
         hold.release(0.0)
 
     assert hold.used == 1
