@@ -9,7 +9,7 @@ from dpledger.ledger.budget import Budget
 from dpledger.ledger.charging import charge_for
 from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.state import Book, Crowd, Totals
+from dpledger.ledger.state import Book, Crowd, nothing_spent
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}
@@ -40,6 +40,6 @@ def opened(budget: Budget, partition_key: str = "fixed") -> tuple[Book, StoredEn
     """A ledger that was just opened, and its first entry."""
     fields = {"adjacency": "add-remove", "partition_key": partition_key, "budget": budget.document}
     entry = Entry(1, EntryKind.OPENED, 1, "admin", GENESIS, detail=text(fields))
-    whole, crowd = Totals.zero(budget.size), Crowd.empty(budget)
+    whole, crowd = nothing_spent(budget), Crowd.empty(budget)
     book = Book(1, "adult", ADD_REMOVE, partition_key, budget, whole, crowd, 0, 1, entry.hash, budget, 1)
     return book, StoredEntry(entry, entry.hash)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from dpledger.accounting.exact import Exact
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import (
     Authorize,
@@ -26,6 +27,8 @@ WHOLE = -1
 
 
 def exact(amounts: Any) -> list[Fraction]:
+    if isinstance(amounts, Exact):
+        return amounts.fractions()
     return [Fraction(float(value)) for value in amounts]
 
 
@@ -83,7 +86,7 @@ class Driver:
 
     def _add(self, number: int | None, charge: Charge, times: int) -> None:
         key = WHOLE if number is None else number
-        added = [times * amount for amount in exact(charge.amounts)]
+        added = [times * amount for amount in exact(self.book.amounts_of(charge))]
         self.account[key] = [a + b for a, b in zip(self.account[key], added, strict=True)]
 
     def _take(self, granted: Granted, charge: Charge | None) -> None:
@@ -97,7 +100,7 @@ class Driver:
 
     def borne(self) -> list[tuple[list[Fraction], list[Fraction]]]:
         """For every record that may exist: what it has borne exactly, and the limits that apply to it."""
-        whole, limits = self.account[WHOLE], exact(self.book.budget.limits)
+        whole, limits = self.account[WHOLE], list(self.book.budget.exact_limits)
         if not self.partitions:
             return [(whole, limits)]
         return [
@@ -112,7 +115,7 @@ class Driver:
         return [(a, b) for a in numbers for b in numbers if a < b]
 
     def _limits(self, touched: tuple[int, ...]) -> list[Fraction]:
-        each = [exact(self.partitions[number].limits(self.book.budget)) for number in touched]
+        each = [self.partitions[number].exact_limits(self.book.budget) for number in touched]
         return [min(column) for column in zip(*each, strict=True)]
 
 

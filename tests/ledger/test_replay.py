@@ -14,6 +14,7 @@ from dpledger.ledger.decide import crowd_of
 from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Replay, differences
+from dpledger.ledger.state import ExactTotals, Totals
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
 from tests.ledger.driver import Driver
 from tests.ledger.test_decide import commands, play
@@ -126,10 +127,28 @@ def test_a_swapped_charge_is_noticed(driver: Driver) -> None:
 
 def test_one_bit_in_a_total_is_noticed(driver: Driver) -> None:
     replay = replayed(driver.stored)
-    spent = np.nextafter(driver.book.whole.spent, 0.0)
-    forged = replace(driver.book, whole=replace(driver.book.whole, spent=spent))
+    whole = driver.book.whole
+    assert isinstance(whole, ExactTotals)
+    shown, kept = replace(whole), whole.exact_spent
+    shown.__dict__["spent"] = np.nextafter(whole.spent, 0.0)
+    less = kept._replace(numerators=(kept.numerators[0] - 1, *kept.numerators[1:]))
+    counted = replace(whole, exact_spent=less)
+    counted.__dict__["spent"] = whole.spent
 
-    assert [found.what for found in differences(forged, replay.book, [])] == ["whole.spent"]
+    for forged, what in ((shown, "whole.spent"), (counted, "whole.exact")):
+        book = replace(driver.book, whole=forged)
+        assert [found.what for found in differences(book, replay.book, [])] == [what]
+
+
+def test_one_bit_in_a_total_of_floats_is_noticed() -> None:
+    driver = Driver.of(replace(budget_of(accounting="zcdp", rho=0.5), exact=None))
+    driver.authorize(gaussian(driver.book.budget, 5.0))
+    spent = np.nextafter(driver.book.whole.spent, 0.0)
+    forged = replace(driver.book, whole=Totals(spent, driver.book.whole.reserved))
+
+    found = differences(forged, replayed(driver.stored).book, [])
+
+    assert [each.what for each in found] == ["whole.spent"]
 
 
 def test_another_budget_or_partition_is_noticed(driver: Driver) -> None:
@@ -141,6 +160,7 @@ def test_another_budget_or_partition_is_noticed(driver: Driver) -> None:
     assert [found.what for found in differences(forged, replay.book, [])] == ["budget"]
     assert {found.what for found in differences(driver.book, replay.book, renamed)} == {
         "partition z",
+        "partition z.exact",
         "partition z.spent",
     }
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.rounding import Direction, add, widen
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget, _lowered
-from dpledger.ledger.state import Totals, raised
+from dpledger.ledger.state import ExactTotals, Totals, raised
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, opened
 
 amounts = hnp.arrays(np.float64, 5, elements=st.floats(0.0, 1e300))
@@ -66,8 +67,13 @@ def test_settling_one_of_two_keeps_the_other_on_hold() -> None:
 @pytest.mark.parametrize("fields", BUDGETS)
 @pytest.mark.parametrize("partition_key", ["fixed", "private"])
 def test_what_overflows_does_not_fit(fields: dict[str, Any], partition_key: str) -> None:
-    book, _ = opened(Budget.from_fields(fields, ADD_REMOVE), partition_key)
-    full = replace(book, whole=book.whole.charged(np.full(book.budget.size, 1e308)))
+    exact, _ = opened(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    floats, _ = opened(replace(exact.budget, exact=None), partition_key)
+    huge = np.full(exact.budget.size, 1e308)
+    spent = {id(exact): ExactTotals.zero(huge.size).charged(Exact.of_floats(huge))}
 
-    assert not full.fits(np.full(book.budget.size, 1.7e308), None)
-    assert not book.fits(np.full(book.budget.size, math.inf), None)
+    for book in (exact, floats):
+        full = replace(book, whole=spent.get(id(book), Totals.zero(huge.size).charged(huge)))
+
+        assert not full.fits(np.full(book.budget.size, 1.7e308), None)
+        assert not book.fits(np.full(book.budget.size, math.inf), None)

@@ -50,7 +50,7 @@ def test_a_vector_of_another_length_is_damaged(raw: bytes) -> None:
 def test_totals_come_back_bit_for_bit(spent: Floats, open_reservations: int) -> None:
     totals = Totals(spent, spent[::-1].copy(), open_reservations)
 
-    again = codec.totals_from_columns(*codec.columns_of_totals(totals), spent.size)
+    again = codec.totals_from_columns(*codec.columns_of_totals(totals), size=spent.size)
 
     assert same_bits(again.spent, totals.spent)
     assert same_bits(again.reserved, totals.reserved)

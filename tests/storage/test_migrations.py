@@ -1,5 +1,6 @@
 """The migrations make what the code declares, on either database, and can be undone."""
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,13 +80,14 @@ def catalogue(engine: Engine) -> dict[tuple[str, str], Any]:
 
 
 def _plain(sql: str) -> list[str]:
-    """A definition without its spacing; the order of constraints in a table says nothing.
+    """A definition without its spacing; the order of constraints and columns in a table says nothing.
 
-    Columns that SQLite added later stand on the line of the last one before them.
+    Nor does on which line a column stands that SQLite added behind the others.
     """
-    lines = sql.replace('"', "").replace("\t", " ").split("\n")
-    parts = [part for line in lines for part in ([line] if "(" in line else line.split(", "))]
-    return sorted(" ".join(part.split()).rstrip(", ") for part in parts if part.strip())
+    head, _, inside = sql.replace('"', "").partition("(")
+    inside, _, tail = inside.rpartition(")")
+    parts = re.split(r",(?![^(]*\))", inside)
+    return sorted(" ".join(part.split()) for part in (head, *parts, tail))
 
 
 def test_the_migrations_make_what_the_code_declares(blank: Engine, declared: Engine) -> None:

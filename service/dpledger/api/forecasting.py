@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from dpledger.accounting.rounding import Direction, scale
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.steps import Step
-from dpledger.accounting.validation import MAX_COUNT, Floats
+from dpledger.accounting.validation import MAX_COUNT
 from dpledger.api.query_bodies import ForecastBody
 from dpledger.api.questions import ChargeQuestion
 from dpledger.api.schemas import to_releases
 from dpledger.api.theorems import FILTERS
 from dpledger.ledger.charging import check_equal_sizes
-from dpledger.ledger.state import Book, Partition
+from dpledger.ledger.state import Amounts, Book, ExactTotals, Partition
 from dpledger.storage.books import dataset_named
 from dpledger.storage.partitions import partitions_named
 from dpledger.storage.repository import SqlStorage
@@ -49,17 +49,21 @@ def forecast(state: State, charge: dict[str, Any]) -> dict[str, Any]:
         "dataset": book.name,
         **named,
         "sequence": book.sequence,
-        "fits": _most(book, partition, np.array(charge["amounts"])),
+        "fits": _most(book, partition, _each(book, charge)),
         "remaining": book.remaining(partition),
         "cost": charge["cost"],
         **FILTERS[book.budget.accounting].fields(),
     }
 
 
-def _most(book: Book, partition: Partition | None, amounts: Floats) -> int:
+def _each(book: Book, charge: dict[str, Any]) -> Amounts:
+    exact = isinstance(book.whole, ExactTotals)
+    return Exact.from_text(charge["exact"]) if exact else np.array(charge["amounts"])
+
+
+def _most(book: Book, partition: Partition | None, each: Amounts) -> int:
     low, high = 0, MAX_COUNT + 1
     while high - low > 1:
         middle = (low + high) // 2
-        fits = book.fits(scale(amounts, middle, Direction.UP), partition)
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if book.fits(each, partition, middle) else (low, middle)
     return low

@@ -207,8 +207,10 @@ def _calibration(asked: CalibrationBody) -> Fields:
 
 
 def _charge(asked: ChargeQuestion) -> Fields:
-    charge = charge_for(Budget.from_document(asked.budget), Step.from_canonical(asked.step), "")
-    return {"amounts": charge.amounts.tolist(), **_shown(charge.cost)}
+    budget = Budget.from_document(asked.budget)
+    charge = charge_for(budget, Step.from_canonical(asked.step), "")
+    exact = charge.exactly(budget).text
+    return {"amounts": charge.amounts.tolist(), "exact": exact, **_shown(charge.cost)}
 
 
 def _shown(cost: Cost) -> Fields:

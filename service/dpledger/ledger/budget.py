@@ -2,7 +2,7 @@
 
 Every filter is a rule on one vector of **amounts** with one coordinate per thing that adds up: ρ for
 ``zcdp``, μ² for ``gdp``, the Rényi cost at each frozen order for the ``rdp`` family. The last
-coordinate is always the additive δ of approximate mechanisms. Amounts add (rounded up), limits are
+coordinate is always the additive δ of approximate mechanisms. Amounts add, limits are
 rounded down, and the rule is
 
 - ``any``: some coordinate before the last is within its limit, and so is the last (``rdp``), or
@@ -12,6 +12,13 @@ Statement: if the rule holds after every adaptively chosen step, all outputs tog
 budget's (ε, δ), ρ, μ or curve.
 Conditions: the additive δ's share is set aside when the budget is made, because a share that moves
 with the path taken has no proof.
+Exactness: amounts and limits are rational numbers beside the floats that are shown (``exact``). Where a cost
+is a rational function of the numbers as given it is that; elsewhere it is the float that bounds it. A limit
+given as ρ, μ, a curve or an additive δ is the decimal as given; one that follows from (ε, δ) is the
+float that bounds it from below. So the rule grants what it would grant on paper, and nothing that
+it would refuse. At an order that a given curve names, costs hold for the lesser of the decimal and the double
+that stands for it (a Rényi divergence does not fall with its order), which is the order of the guarantee.
+Budgets made before this was so have no ``exact``: their ledgers go on as they were, rounding each sum up.
 Sources: ``zcdp`` and single orders: Feldman and Zrnic 2021, Rogers et al. 2016; ``gdp``: Smith and
 Thakurta 2022; ``rdp`` with weights: the statement in :mod:`dpledger.accounting.filters`.
 """
@@ -21,6 +28,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +39,8 @@ from dpledger.accounting import filters
 from dpledger.accounting.conversion.zcdp import zcdp_rho_within
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.exact import Exact, as_given, float_below
+from dpledger.accounting.exact_cost import exact_delta, exact_epsilon, exact_mu_squared, exact_rho
 from dpledger.accounting.gaussian_profile import gaussian_mu_within
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
@@ -86,6 +96,7 @@ class Budget:
     """A limit for every coordinate, and the rule that combines them.
 
     ``target`` is what was asked for (ε and δ, ρ, μ or a curve) and what is shown as the guarantee.
+    ``exact`` are the limits as rational numbers; None in ledgers that round each sum up instead.
     """
 
     accounting: Accounting
@@ -93,12 +104,13 @@ class Budget:
     limits: Floats
     target: dict[str, Any]
     weights: Floats | None = None
+    exact: tuple[Fraction, ...] | None = None
 
     @classmethod
     def from_fields(cls, fields: Any, adjacency: Adjacency) -> "Budget":
         """Make a budget from its wire form; orders and weights are frozen here."""
         accounting, rest = _read(fields)
-        return _finite(_MAKERS[accounting](rest, adjacency)).usable()
+        return _exactly(_finite(_MAKERS[accounting](rest, adjacency)).usable())
 
     @classmethod
     def from_document(cls, text: str) -> "Budget":
@@ -111,6 +123,7 @@ class Budget:
             np.array(stored["limits"], dtype=np.float64),
             stored["target"],
             None if weights is None else np.array(weights, dtype=np.float64),
+            _exact_from_texts(stored["exact"], stored["limits"]) if "exact" in stored else None,
         )
 
     @cached_property
@@ -123,12 +136,14 @@ class Budget:
             "target": self.target,
             "weights": None if self.weights is None else self.weights.tolist(),
         }
+        if self.exact is not None:
+            content["exact"] = _exact_as_texts(self.exact, self.limits)
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
-    def basis(self) -> tuple[Accounting, bytes]:
-        """What amounts depend on, whatever the limits are: what adds up, and at which orders."""
-        return self.accounting, self.orders.tobytes()
+    def basis(self) -> tuple[Accounting, bytes, bool]:
+        """What amounts depend on, whatever the limits are: what adds up, and at which orders, read how."""
+        return self.accounting, self.orders.tobytes(), self._gives_its_curve
 
     @property
     def size(self) -> int:
@@ -155,11 +170,12 @@ class Budget:
         if accounting is not self.accounting:
             raise InvalidInput("budget.accounting", f"{self.accounting.value}, fixed at opening", fields)
         if accounting is Accounting.RDP:
-            return _finite(_weighted(rest, self.orders, _present(self.weights)))
-        changed = _finite(_MAKERS[accounting]({**self._frozen(), **rest}, adjacency))
+            changed = _finite(_weighted(rest, self.orders, _present(self.weights)))
+        else:
+            changed = _finite(_MAKERS[accounting]({**self._frozen(), **rest}, adjacency))
         if not np.array_equal(changed.orders, self.orders):
             raise InvalidInput("budget.orders", "those fixed at opening", changed.orders.tolist())
-        return changed
+        return changed if self.exact is None else _exactly(changed)
 
     def _frozen(self) -> dict[str, Any]:
         return {"order": float(self.orders[0])} if self.accounting is Accounting.RDP_ORDER else {}
@@ -174,6 +190,68 @@ class Budget:
         else:
             main = cost.epsilons
         return np.append(main, cost.delta)
+
+    def exact_amounts(self, step: Step, amounts: Floats) -> Exact:
+        """What a step adds to each coordinate exactly: a rational function of its numbers, or its float."""
+        *main, delta = amounts.tolist()
+        if self.accounting is Accounting.ZCDP:
+            known = [exact_rho(step)]
+        elif self.accounting is Accounting.GDP:
+            known = [exact_mu_squared(step)]
+        else:
+            known = [exact_epsilon(step, *order) for order in self._read_orders]
+        values = zip([*known, exact_delta(step)], [*main, delta], strict=True)
+        return Exact.of([_agreed(value, bound) for value, bound in values])
+
+    @cached_property
+    def _read_orders(self) -> list[tuple[float, Fraction]]:
+        """The orders, and how each is read: a curve's as given, others as the doubles that limits are for."""
+        read = as_given if self._gives_its_curve else Fraction
+        return [(order, read(order)) for order in self.orders.tolist()]
+
+    @property
+    def _gives_its_curve(self) -> bool:
+        return self.accounting is Accounting.RDP_CURVE and "epsilon" not in self.target
+
+    @cached_property
+    def exact_limits(self) -> tuple[Fraction, ...]:
+        """The limits as rational numbers."""
+        return tuple(map(Fraction, self.limits.tolist())) if self.exact is None else self.exact
+
+    @cached_property
+    def limits_below(self) -> Floats:
+        """The limits as doubles that are nowhere above the exact ones."""
+        if self.exact is None:
+            return self.limits
+        return np.array([float_below(limit) for limit in self.exact])
+
+    def holds_exactly(self, amounts: Exact, limits: tuple[Fraction, ...] | None = None) -> bool:
+        """The rule in exact arithmetic, against this budget's limits or others of the same shape."""
+        most = self._floors(amounts) if limits is None else amounts.floors(limits)
+        *main, delta = amounts.within(most)
+        return delta and (any(main) if self.accounting is Accounting.RDP else all(main))
+
+    def fits_in_a_row(self, spent: Exact, each: Exact, times: int) -> int:
+        """How often, up to ``times``, the rule holds when ``each`` is added to ``spent`` again and again.
+
+        Both have one denominator.
+        """
+        left = zip(self._floors(spent), spent.numerators, each.numerators, strict=True)
+        *main, delta = (_repetitions(most - used, more, times) for most, used, more in left)
+        return min(delta, max(main) if self.accounting is Accounting.RDP else min(main))
+
+    def _floors(self, amounts: Exact) -> tuple[int, ...]:
+        """The largest numerators within the limits; the last denominators asked for are remembered."""
+        known = self._known_floors.get(amounts.denominator)
+        if known is None:
+            if len(self._known_floors) >= _FLOORS:
+                self._known_floors.clear()
+            known = self._known_floors[amounts.denominator] = amounts.floors(self.exact_limits)
+        return known
+
+    @cached_property
+    def _known_floors(self) -> dict[int, tuple[int, ...]]:
+        return {}
 
     def admits(self, amounts: Floats) -> bool:
         """Whether the rule holds with these totals."""
@@ -246,9 +324,51 @@ class Budget:
         return left
 
 
+_FLOORS = 8
+_ROUNDED = 1.0 + 2.0**-51
+_NEAR_SHARE = Fraction(1, 10**9)
+
+
+def _agreed(exact: Fraction | None, bound: float) -> Fraction:
+    """The exact value if it is what the float bounds; the larger of both where they are apart."""
+    above = Fraction(bound)
+    if exact is None:
+        return above
+    # Apart are only numbers so small that doubles no longer tell them from their neighbours.
+    return exact if abs(exact - above) <= above * _NEAR_SHARE else max(exact, above)
+
+
+def _repetitions(left: int, more: int, times: int) -> int:
+    """How often ``more`` fits into ``left``, up to ``times``."""
+    if left < 0:
+        return 0
+    return min(times, left // more) if more else times
+
+
+def _exactly(budget: Budget) -> Budget:
+    """The budget with exact limits: decimals where a limit is given as such, elsewhere the doubles."""
+    *main, additive = budget.limits.tolist()
+    read = Fraction if "epsilon" in budget.target else as_given
+    limits = [read(limit) for limit in main]
+    if budget.accounting is Accounting.GDP:
+        limits = [read(budget.target["mu"]) ** 2]
+    return replace(budget, exact=(*limits, as_given(additive)))
+
+
+def _exact_as_texts(exact: tuple[Fraction, ...], limits: Floats) -> list[str | None]:
+    """Each as ``n/d``; null where it is the double itself."""
+    pairs = zip(exact, limits.tolist(), strict=True)
+    return [None if value == Fraction(limit) else str(value) for value, limit in pairs]
+
+
+def _exact_from_texts(texts: list[str | None], limits: list[float]) -> tuple[Fraction, ...]:
+    pairs = zip(texts, limits, strict=True)
+    return tuple(Fraction(limit) if text is None else Fraction(text) for text, limit in pairs)
+
+
 def _left_of(used: float) -> float:
-    """What is left where so much is used, rounded down."""
-    return 1.0 if used == 0.0 else max(0.0, _lowered(1.0 - used))
+    """What is left where so much is used, rounded down: the quotient and its limit are each rounded."""
+    return 1.0 if used == 0.0 else max(0.0, _lowered(1.0 - used * _ROUNDED))
 
 
 def _scaled_down(value: float, share: float) -> float:
@@ -322,7 +442,12 @@ def _epsilon_delta(fields: dict[str, Any]) -> tuple[float, float, float]:
     epsilon = check_positive("budget.epsilon", fields.get("epsilon"))
     delta = check_open_unit("budget.delta", fields.get("delta"))
     additive = _additive(fields, below=delta)
-    return epsilon, widen(delta - additive, Direction.DOWN, ulps=1) if additive else delta, additive
+    if not additive:
+        return epsilon, delta, additive
+    rest = min(
+        widen(delta - additive, Direction.DOWN, ulps=1), float_below(as_given(delta) - as_given(additive))
+    )
+    return epsilon, rest, additive
 
 
 def _target(fields: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -4,13 +4,16 @@
 entries say.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import sub
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpledger.accounting.exact import Exact, rows_above
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget
@@ -24,9 +27,18 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.entries import Entry, EntryKind
+from dpledger.ledger.entries import Charge, Entry, EntryKind
 from dpledger.ledger.guarantee import covering
-from dpledger.ledger.state import Book, Crowd, Partition, Totals, raised, raised_each
+from dpledger.ledger.state import (
+    AnyTotals,
+    Book,
+    Crowd,
+    ExactTotals,
+    Partition,
+    Totals,
+    raised,
+    raised_each,
+)
 
 __all__ = [
     "Granted",
@@ -97,18 +109,45 @@ def authorize_in_a_row(
     With them the fractions left after each, and the book after the last. The book must be plain. The
     same bits as :func:`decide` gives for one after another, in half of its time.
     """
-    sums = raised_each(book.whole.spent, command.charge.amounts, len(actors))
-    refused = np.flatnonzero(~book.budget.holds_each(sums, book.budget.limits))
-    granted = sums[: refused[0]] if refused.size else sums
-    if not len(granted):
+    if isinstance(book.whole, ExactTotals):
+        totals, sums = _exactly_in_a_row(book, book.whole, command.charge, len(actors))
+    else:
+        totals, sums = _raised_in_a_row(book, book.whole, command.charge, len(actors))
+    if not len(sums):
         return [], [], book
     entries: list[Entry] = []
     head = book.head
-    for sequence, actor in enumerate(actors[: len(granted)], book.sequence + 1):
+    for sequence, actor in enumerate(actors[: len(sums)], book.sequence + 1):
         entries.append(_authorized(sequence, head, command, Stamp(at_us, actor)))
         head = entries[-1].hash
-    after = book.charged(granted[-1], entries[-1].sequence, head)
-    return entries, book.budget.fractions_left(granted), after
+    after = book.charged(totals, entries[-1].sequence, head)
+    return entries, book.budget.fractions_left(sums), after
+
+
+def _exactly_in_a_row(
+    book: Book, before: ExactTotals, charge: Charge, times: int
+) -> tuple[AnyTotals, Floats]:
+    """The totals after as many as fit, and what was spent after each in floats.
+
+    How many fit is a division, however many are asked for.
+    """
+    first = before.exact_spent.plus(charge.exactly(book.budget))
+    # Over the denominator of the sum both are whole numbers, so that all sums are made of one addition each.
+    start = before.exact_spent.plus(Exact((0,) * len(first.numerators), first.denominator))
+    each = Exact(tuple(map(sub, first.numerators, start.numerators)), first.denominator)
+    granted = book.budget.fits_in_a_row(start, each, times)
+    if not granted:
+        return before, np.empty((0, before.size))
+    rows = list(itertools.accumulate([each] * (granted - 1), Exact.plus, initial=first))
+    return replace(before, exact_spent=rows[-1]), rows_above(rows)
+
+
+def _raised_in_a_row(book: Book, before: Totals, charge: Charge, times: int) -> tuple[AnyTotals, Floats]:
+    """The same in floats, each sum rounded up."""
+    sums = raised_each(before.spent, charge.amounts, times)
+    refused = np.flatnonzero(~book.budget.holds_each(sums, book.budget.limits))
+    granted = sums[: refused[0]] if refused.size else sums
+    return (Totals(granted[-1], before.reserved) if len(granted) else before), granted
 
 
 def _authorize_plainly(book: Book, command: Authorize, stamp: Stamp) -> Granted | Refused:
@@ -116,11 +155,21 @@ def _authorize_plainly(book: Book, command: Authorize, stamp: Stamp) -> Granted 
 
     The same bits as :func:`decide_in_general` gives, in half of its time.
     """
-    spent = raised(book.whole.spent, command.charge.amounts)
-    if not book.budget.holds(spent, book.budget.limits):
+    after = _plainly_charged(book, command.charge)
+    if after is None:
         return _refusal(book, command)
     entry = _authorized(book.sequence + 1, book.head, command, stamp)
-    return Granted(entry, book.charged(spent, entry.sequence, entry.hash))
+    return Granted(entry, book.charged(after, entry.sequence, entry.hash))
+
+
+def _plainly_charged(book: Book, charge: Charge) -> AnyTotals | None:
+    """The totals after a step, None where the filter would not hold."""
+    whole, budget = book.whole, book.budget
+    if isinstance(whole, ExactTotals):
+        total = whole.exact_spent.plus(charge.exactly(budget))
+        return ExactTotals(total, whole.exact_reserved) if budget.holds_exactly(total) else None
+    spent = raised(whole.spent, charge.amounts)
+    return Totals(spent, whole.reserved) if budget.holds(spent, budget.limits) else None
 
 
 def decide_in_general(book: Book, command: Command, stamp: Stamp) -> Granted | Refused:
@@ -135,12 +184,11 @@ def decide_in_general(book: Book, command: Command, stamp: Stamp) -> Granted | R
 
 def would_fit(book: Book, command: Authorize | Reserve) -> bool:
     """Whether the filter holds after this spend."""
-    return book.fits(_asked(command), command.partition)
+    return book.fits(book.amounts_of(command.charge), command.partition, _times(command))
 
 
-def _asked(command: Authorize | Reserve) -> Floats:
-    amounts = command.charge.amounts
-    return amounts if isinstance(command, Authorize) else scale(amounts, command.times, Direction.UP)
+def _times(command: Authorize | Reserve) -> int:
+    return command.times if isinstance(command, Reserve) else 1
 
 
 def frees_room(command: Command) -> bool:
@@ -151,20 +199,21 @@ def frees_room(command: Command) -> bool:
 
 
 def _refusal(book: Book, command: Authorize | Reserve) -> Refused:
-    times = command.times if isinstance(command, Reserve) else 1
+    times = _times(command)
     fits = {
         "times": _repetitions_that_fit(book, command, times),
         "cost_fraction": _fraction_that_fits(book, book.room(command.partition), command.charge.amounts),
     }
-    return Refused(_asked(command), book.remaining(command.partition), book.sequence, fits)
+    asked = scale(command.charge.amounts, times, Direction.UP)
+    return Refused(asked, book.remaining(command.partition), book.sequence, fits)
 
 
 def _repetitions_that_fit(book: Book, command: Authorize | Reserve, times: int) -> int:
     """The largest number of repetitions below ``times`` that would have been granted."""
-    low, high = 0, times
+    low, high, each = 0, times, book.amounts_of(command.charge)
     while high - low > 1:
         middle = (low + high) // 2
-        if book.fits(scale(command.charge.amounts, middle, Direction.UP), command.partition):
+        if book.fits(each, command.partition, middle):
             low = middle
         else:
             high = middle
@@ -258,11 +307,9 @@ def _json(value: Any) -> str:
 def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
     """The state after a granted command, before its entry is linked."""
     if isinstance(command, Authorize):
-        amounts = command.charge.amounts
-        return _moved(book, command.partition, lambda totals: totals.charged(amounts))
+        return _moved(book, command.partition, lambda totals: _charged(book, totals, command.charge))
     if isinstance(command, Reserve):
-        held = scale(command.charge.amounts, command.times, Direction.UP)
-        return _moved(book, command.partition, lambda totals: totals.held(held))
+        return _moved(book, command.partition, lambda t: _held(book, t, command.charge, command.times))
     if isinstance(command, (Settle, Expire)):
         return _closed(book, command)
     if isinstance(command, ChangeBudget):
@@ -278,6 +325,24 @@ def _changed(book: Book, budget: Budget) -> Book:
     return replace(book, budget=budget, crowd=crowd, guarantee=guarantee, guaranteed_since=since)
 
 
+def _charged(book: Book, totals: AnyTotals, charge: Charge) -> AnyTotals:
+    if isinstance(totals, ExactTotals):
+        return totals.charged(charge.exactly(book.budget))
+    return totals.charged(charge.amounts)
+
+
+def _held(book: Book, totals: AnyTotals, charge: Charge, times: int) -> AnyTotals:
+    if isinstance(totals, ExactTotals):
+        return totals.held(charge.exactly(book.budget), times)
+    return totals.held(scale(charge.amounts, times, Direction.UP))
+
+
+def _settled(book: Book, totals: AnyTotals, held: Reservation, used: int) -> AnyTotals:
+    if isinstance(totals, ExactTotals):
+        return totals.settled(held.charge.exactly(book.budget), held.times, used)
+    return totals.settled(held.charge.amounts, held.times, used)
+
+
 def _moved(book: Book, partition: Partition | None, move: Any) -> tuple[Book, tuple[Partition, ...]]:
     if partition is None:
         return replace(book, whole=move(book.whole)), ()
@@ -288,16 +353,21 @@ def _moved(book: Book, partition: Partition | None, move: Any) -> tuple[Book, tu
 def _closed(book: Book, command: Settle | Expire) -> tuple[Book, tuple[Partition, ...]]:
     held: Reservation = command.reservation
     used = command.used if isinstance(command, Settle) else held.times
-    return _moved(book, held.partition, lambda t: t.settled(held.charge.amounts, held.times, used))
+    return _moved(book, held.partition, lambda totals: _settled(book, totals, held, used))
 
 
 def _opened(book: Book, command: OpenPartitions) -> tuple[Book, tuple[Partition, ...]]:
     opened = tuple(
-        Partition(book.partitions + index, name, command.budget, Totals.zero(book.budget.size))
+        Partition(book.partitions + index, name, command.budget, _nothing(book))
         for index, name in enumerate(command.names)
     )
     crowd = book.crowd.including(opened[0], book.budget)
     return replace(book, crowd=crowd, partitions=book.partitions + len(opened)), opened
+
+
+def _nothing(book: Book) -> AnyTotals:
+    kind = ExactTotals if isinstance(book.whole, ExactTotals) else Totals
+    return kind.zero(book.budget.size)
 
 
 def crowd_of(book: Book, partitions: Iterable[Partition]) -> Crowd:

@@ -16,8 +16,10 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
+from dpledger.ledger.budget import Budget
 
 __all__ = ["GENESIS", "Charge", "Entry", "EntryKind", "instant", "moment", "quoted"]
 
@@ -44,7 +46,8 @@ class EntryKind(enum.Enum):
 class Charge:
     """One step description as this dataset is charged for it: stored once, referred to by entries.
 
-    ``basis`` is that of the budget for which it was computed; it is not stored.
+    ``basis`` is that of the budget for which it was computed; it is not stored. ``amounts`` are what is
+    shown; ``exactly`` follows from the step and from them, so the fingerprint covers it too.
     """
 
     step: Step
@@ -60,6 +63,14 @@ class Charge:
         digest.update(b"\0" + self.purpose.encode() + b"\0")
         digest.update(self.amounts.astype("<f8").tobytes())
         return digest.digest()
+
+    def exactly(self, budget: Budget) -> Exact:
+        """What one such step adds to a ledger with this budget, exactly; the last answer is remembered."""
+        known: tuple[object, Exact] | None = self.__dict__.get("_exactly")
+        if known is None or known[0] != budget.basis:
+            known = budget.basis, budget.exact_amounts(self.step, self.amounts)
+            self.__dict__["_exactly"] = known
+        return known[1]
 
     @cached_property
     def cost_fields(self) -> dict[str, Any]:

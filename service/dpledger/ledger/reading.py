@@ -65,7 +65,7 @@ class LedgerReader:
     def budget(self, name: str, delta: float | None = None) -> dict[str, Any]:
         """Limit, spent, reserved and remaining, true at the sequence number given with them."""
         book = self._storage.dataset(name).book
-        budget, committed = book.budget, book.committed_for(None)
+        budget, committed = book.budget, book.shown_for(None)
         at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
         whole = book.whole
         return {

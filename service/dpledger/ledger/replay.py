@@ -27,7 +27,7 @@ from dpledger.ledger.commands import (
 from dpledger.ledger.decide import apply, crowd_of, frees_room, would_fit
 from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.state import Book, Crowd, Partition, Totals
+from dpledger.ledger.state import AnyTotals, Book, Crowd, ExactTotals, Partition, nothing_spent
 
 __all__ = ["BrokenLedger", "Difference", "Replay", "differences"]
 
@@ -179,7 +179,7 @@ def _opened(dataset_id: int, name: str, detail: dict[str, Any]) -> Book:
         adjacency=Adjacency(detail["adjacency"]),
         partition_key=detail["partition_key"],
         budget=budget,
-        whole=Totals.zero(budget.size),
+        whole=nothing_spent(budget),
         crowd=Crowd.empty(budget),
         partitions=0,
         sequence=0,
@@ -228,11 +228,19 @@ def _document(partition: Partition) -> str | None:
     return None if partition.budget is None else partition.budget.document
 
 
-def _totals_differ(what: str, stored: Totals, replayed: Totals) -> list[Difference]:
+def _totals_differ(what: str, stored: AnyTotals, replayed: AnyTotals) -> list[Difference]:
     counts = (stored.open_reservations, replayed.open_reservations)
     found = [] if counts[0] == counts[1] else [Difference(f"{what}.open_reservations", *counts)]
+    exact = _exact_numbers(stored), _exact_numbers(replayed)
+    found += [] if exact[0] == exact[1] else [Difference(f"{what}.exact", *exact)]
     found += _vectors_differ(f"{what}.spent", stored.spent, replayed.spent)
     return found + _vectors_differ(f"{what}.reserved", stored.reserved, replayed.reserved)
+
+
+def _exact_numbers(totals: AnyTotals) -> tuple[str, str] | None:
+    if not isinstance(totals, ExactTotals):
+        return None
+    return totals.exact_spent.text, totals.exact_reserved.text
 
 
 def _vectors_differ(what: str, stored: Floats | Any, replayed: Floats | Any) -> list[Difference]:

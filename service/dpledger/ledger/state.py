@@ -2,19 +2,42 @@
 
 All vectors have the budget's coordinates. ``spent`` and ``reserved`` only ever pass through the
 functions here, so that replaying the entries gives the stored totals bit for bit.
+
+Totals are exact rational numbers (:class:`ExactTotals`), and so is what decides, for the whole of a dataset
+as for one of its partitions; the floats beside them are rounded up, for showing. What is kept of all
+partitions together (:class:`Crowd`) is floats rounded outward: a spend on the whole beside partitions, or
+under a private key, is decided exactly against bounds that may be a few units in the last place narrow.
+Ledgers opened before totals were exact (:class:`Totals`) go on in floats, rounding each sum up.
 """
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget
+from dpledger.ledger.entries import Charge
 
-__all__ = ["Book", "Crowd", "Partition", "PartitionKey", "Totals"]
+__all__ = [
+    "Amounts",
+    "AnyTotals",
+    "Book",
+    "Crowd",
+    "ExactTotals",
+    "Partition",
+    "PartitionKey",
+    "Totals",
+    "nothing_spent",
+]
+
+Amounts = Floats | Exact
+"""What a step adds: exact numbers, or floats in a ledger that rounds."""
 
 PartitionKey = str
 """``fixed``: neighbours keep the partition; ``private``: a change may touch two partitions."""
@@ -90,17 +113,93 @@ class Totals:
 
 
 @dataclass(frozen=True, eq=False)
+class ExactTotals:
+    """What is spent for good, and what is held by open reservations, as exact numbers."""
+
+    exact_spent: Exact
+    exact_reserved: Exact
+    open_reservations: int = 0
+
+    @classmethod
+    def zero(cls, size: int) -> "ExactTotals":
+        """Nothing spent, nothing held."""
+        return cls(Exact.zero(size), Exact.zero(size))
+
+    @cached_property
+    def spent(self) -> Floats:
+        """What is spent, in floats rounded up."""
+        return self.exact_spent.above()
+
+    @cached_property
+    def reserved(self) -> Floats:
+        """What is held, in floats rounded up."""
+        return self.exact_reserved.above() if self.open_reservations else np.zeros(self.size)
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return len(self.exact_spent.numerators)
+
+    @property
+    def exact_committed(self) -> Exact:
+        """Spent and reserved together: what every decision looks at."""
+        if not self.open_reservations:
+            return self.exact_spent
+        return self.exact_spent.plus(self.exact_reserved)
+
+    @property
+    def committed(self) -> Floats:
+        """The same in floats, rounded up."""
+        return self.exact_committed.above() if self.open_reservations else self.spent
+
+    def charged(self, amounts: Exact) -> "ExactTotals":
+        """After spending ``amounts``."""
+        return replace(self, exact_spent=self.exact_spent.plus(amounts))
+
+    def held(self, each: Exact, times: int) -> "ExactTotals":
+        """After reserving ``times`` of ``each``."""
+        held = self.exact_reserved.plus(each, times)
+        return ExactTotals(self.exact_spent, held, self.open_reservations + 1)
+
+    def settled(self, each: Exact, times: int, used: int) -> "ExactTotals":
+        """After closing a reservation of ``times`` repetitions, ``used`` of which ran."""
+        still_open = self.open_reservations - 1
+        left = self.exact_reserved.minus(each, times) if still_open else Exact.zero(self.size)
+        spent = self.exact_spent.plus(each, used) if used else self.exact_spent
+        return ExactTotals(spent, left, still_open)
+
+
+AnyTotals = Totals | ExactTotals
+
+
+def nothing_spent(budget: Budget) -> AnyTotals:
+    """The totals of a ledger that opens with this budget, which says how it adds up."""
+    return Totals.zero(budget.size) if budget.exact is None else ExactTotals.zero(budget.size)
+
+
+@dataclass(frozen=True, eq=False)
 class Partition:
     """One disjoint part with a ledger of its own; ``budget`` is None where the dataset's applies."""
 
     number: int
     name: str
     budget: Budget | None
-    totals: Totals
+    totals: AnyTotals
 
     def limits(self, dataset: Budget) -> Floats:
         """Its own limits and the dataset's, whichever is smaller at each coordinate."""
         return dataset.limits if self.budget is None else np.minimum(dataset.limits, self.budget.limits)
+
+    def limits_below(self, dataset: Budget) -> Floats:
+        """The same in floats that are nowhere above the exact limits."""
+        own = self.budget
+        return dataset.limits_below if own is None else np.minimum(dataset.limits_below, own.limits_below)
+
+    def exact_limits(self, dataset: Budget) -> tuple[Fraction, ...]:
+        """The same exactly."""
+        if self.budget is None:
+            return dataset.exact_limits
+        return tuple(map(min, dataset.exact_limits, self.budget.exact_limits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +223,11 @@ class Crowd:
         """No partitions: the whole may use all of the budget."""
         nothing = np.zeros(budget.size)
         nobody = np.full(budget.size, -1, dtype=np.int64)
-        return cls(budget.limits, budget.limits, nothing, nothing, nobody)
+        return cls(budget.limits_below, budget.limits_below, nothing, nothing, nobody)
 
     def including(self, partition: Partition, budget: Budget) -> "Crowd":
         """After ``partition`` was opened or its committed amounts grew."""
-        committed, limits = partition.totals.committed, partition.limits(budget)
+        committed, limits = partition.totals.committed, partition.limits_below(budget)
         room = np.nextafter(limits - committed, -np.inf)
         room = np.where(committed == 0.0, limits, room)
         own = self.holder == partition.number
@@ -162,7 +261,7 @@ class Book:
     adjacency: Adjacency
     partition_key: PartitionKey
     budget: Budget
-    whole: Totals
+    whole: AnyTotals
     crowd: Crowd
     partitions: int
     sequence: int
@@ -170,15 +269,15 @@ class Book:
     guarantee: Budget
     guaranteed_since: int
 
-    def charged(self, spent: Floats, sequence: int, head: bytes) -> "Book":
-        """With ``spent`` on the whole after the entry with this number and hash, nothing being reserved."""
+    def charged(self, whole: AnyTotals, sequence: int, head: bytes) -> "Book":
+        """With what is spent on the whole after the entry with this number and hash."""
         return Book(
             self.dataset_id,
             self.name,
             self.adjacency,
             self.partition_key,
             self.budget,
-            Totals(spent, self.whole.reserved),
+            whole,
             self.crowd,
             self.partitions,
             sequence,
@@ -217,11 +316,30 @@ class Book:
         """What is left in the budget's own terms, rounded down."""
         return self.told_in(partition).remaining_at(self.fraction_left(partition))
 
-    def fits(self, amounts: Floats, partition: Partition | None) -> bool:
-        """Whether the filter still holds, for every record, after adding ``amounts``."""
-        # A sum that overflows is infinite, and no limit is: it does not fit.
-        with np.errstate(over="ignore"):
-            return self._fits(amounts, partition)
+    def amounts_of(self, charge: Charge) -> Amounts:
+        """What one such step adds."""
+        return charge.exactly(self.budget) if isinstance(self.whole, ExactTotals) else charge.amounts
+
+    def shown_for(self, partition: Partition | None) -> Floats:
+        """:meth:`committed_for`, to be read: numbers as they are written on paper, where they are known."""
+        alone = not self.partitions or (partition is not None and self.partition_key == "fixed")
+        if isinstance(self.whole, ExactTotals) and alone:
+            return self._exactly_bounded(partition)[0].shown()
+        return self.committed_for(partition)
+
+    def fits(self, each: Amounts, partition: Partition | None, times: int = 1) -> bool:
+        """Whether the filter still holds, for every record, after adding ``each`` so many times."""
+        if not isinstance(self.whole, ExactTotals):
+            assert isinstance(each, np.ndarray), "this ledger adds floats"
+            # A sum that overflows is infinite, and no limit is: it does not fit.
+            with np.errstate(over="ignore"):
+                return self._fits(scale(each, times, Direction.UP), partition)
+        if isinstance(each, np.ndarray):
+            if not np.isfinite(each).all():
+                return False
+            each = Exact.of_floats(each)
+        committed, limits = self._exactly_bounded(partition)
+        return self.budget.holds_exactly(committed.plus(each, times), limits)
 
     def _fits(self, amounts: Floats, partition: Partition | None) -> bool:
         committed, limits = self._bounded(partition)
@@ -238,4 +356,28 @@ class Book:
             return self.committed_for(partition), self.crowd.least_limit
         if partition is None:
             return self.whole.committed, self.crowd.headroom
-        return self.committed_for(partition), partition.limits(self.budget)
+        return self.committed_for(partition), partition.limits_below(self.budget)
+
+    def _exactly_bounded(self, partition: Partition | None) -> tuple[Exact, tuple[Fraction, ...] | None]:
+        """The same exactly; None for the budget's own limits. What is known of others is rounded outward."""
+        assert isinstance(self.whole, ExactTotals)
+        committed = self.whole.exact_committed
+        if partition is not None:
+            assert isinstance(partition.totals, ExactTotals)
+            committed = committed.plus(partition.totals.exact_committed)
+        if not self.partitions:
+            return committed, None
+        if self.partition_key == "fixed":
+            return committed, (
+                _as_limits(self.crowd.headroom) if partition is None else partition.exact_limits(self.budget)
+            )
+        others = [self.crowd.first, self.crowd.second]
+        if partition is not None:
+            others = [self.crowd.largest_other(partition.number)]
+        for each in others:
+            committed = committed.plus(Exact.of_floats(each))
+        return committed, _as_limits(self.crowd.least_limit)
+
+
+def _as_limits(limits: Floats) -> tuple[Fraction, ...]:
+    return tuple(map(Fraction, limits.tolist()))

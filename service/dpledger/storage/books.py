@@ -11,7 +11,7 @@ from dpledger.ledger.budget import Budget
 from dpledger.ledger.entries import GENESIS
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.ports import DatasetRow, NewDataset
-from dpledger.ledger.state import Book
+from dpledger.ledger.state import Book, nothing_spent
 from dpledger.storage.budgets import budget_from_document, budget_numbered, put_in_force
 from dpledger.storage.cache import Notes
 from dpledger.storage.codec import columns_of_totals, crowd_from_bytes, crowd_to_bytes, totals_from_columns
@@ -40,6 +40,7 @@ _BOOK = (
     datasets.c.spent,
     datasets.c.reserved,
     datasets.c.open_reservations,
+    datasets.c.exact,
     datasets.c.crowd,
     datasets.c.partitions,
     datasets.c.sequence,
@@ -69,9 +70,9 @@ _BUDGET_OF = select(budgets.c.document).join(datasets, _ITS_BUDGET).where(datase
 _OPEN = text(
     "INSERT INTO datasets (name, description, adjacency, unit, records, partition_key, opened_at_us,"
     " changed_at_us, sequence, head, budget, spent, reserved, open_reservations, crowd, partitions,"
-    " left_basis_points)"
+    " left_basis_points, exact)"
     " VALUES (:name, :description, :adjacency, :unit, :records, :partition_key, :at_us, :at_us, 0, :head,"
-    " 1, :nothing, :nothing, 0, :nothing, 0, 10000) ON CONFLICT (name) DO NOTHING RETURNING id"
+    " 1, :nothing, :nothing, 0, :nothing, 0, 10000, :exact) ON CONFLICT (name) DO NOTHING RETURNING id"
 )
 _MOVED = (
     "sequence",
@@ -79,6 +80,7 @@ _MOVED = (
     "spent",
     "reserved",
     "open_reservations",
+    "exact",
     "partitions",
     "changed_at_us",
     "left_basis_points",
@@ -139,6 +141,7 @@ def open_book(session: Session, notes: Notes, dataset: NewDataset) -> Book:
         "at_us": dataset.at_us,
         "head": GENESIS,
         "nothing": b"",
+        "exact": columns_of_totals(nothing_spent(dataset.budget))[3],
     }
     opened = session.row(_OPEN, values)
     if opened is None:
@@ -156,7 +159,7 @@ def moved_book(
 
     It changes one row, or none where the book does not stand where it was locked.
     """
-    spent, reserved, open_reservations = columns_of_totals(after.whole)
+    spent, reserved, open_reservations, exact = columns_of_totals(after.whole)
     values: dict[str, Any] = {
         "id": before.dataset_id,
         "locked_at": before.sequence,
@@ -165,6 +168,7 @@ def moved_book(
         "new_spent": spent,
         "new_reserved": reserved,
         "new_open_reservations": open_reservations,
+        "new_exact": exact,
         "new_partitions": after.partitions,
         "new_changed_at_us": changed_at_us,
         "new_left_basis_points": basis_points(left),
@@ -210,14 +214,14 @@ def dataset_of(row: Row) -> DatasetRow:
 
 
 def _book(row: Sequence[Any], budget: Budget, guarantee: Budget) -> Book:
-    id_, name, adjacency, key, spent, reserved, holds, crowd, partitions, sequence, head, since = row
+    id_, name, adjacency, key, *totals, crowd, partitions, sequence, head, since = row
     return Book(
         dataset_id=id_,
         name=name,
         adjacency=Adjacency(adjacency),
         partition_key=key,
         budget=budget,
-        whole=totals_from_columns(spent, reserved, holds, budget.size),
+        whole=totals_from_columns(*totals, size=budget.size),
         crowd=crowd_from_bytes(crowd, budget),
         partitions=partitions,
         sequence=sequence,

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.entries import Charge, EntryKind
 from dpledger.ledger.ports import Intent
-from dpledger.ledger.state import Crowd, Totals
+from dpledger.ledger.state import AnyTotals, Crowd, ExactTotals, Totals
 
 __all__ = [
     "CLOSED_AS",
@@ -75,14 +76,37 @@ def vector_from_bytes(raw: bytes, size: int) -> Floats:
     return np.frombuffer(raw, dtype=_FLOAT)
 
 
-def columns_of_totals(totals: Totals) -> tuple[bytes, bytes, int]:
-    """``spent``, ``reserved``, ``open_reservations``."""
-    return vector_to_bytes(totals.spent), vector_to_bytes(totals.reserved), totals.open_reservations
+def columns_of_totals(totals: AnyTotals) -> tuple[bytes, bytes, int, str | None]:
+    """``spent``, ``reserved``, ``open_reservations``, ``exact``."""
+    spent, reserved = vector_to_bytes(totals.spent), vector_to_bytes(totals.reserved)
+    return spent, reserved, totals.open_reservations, _exact_text(totals)
 
 
-def totals_from_columns(spent: bytes, reserved: bytes, open_reservations: int, size: int) -> Totals:
+def _exact_text(totals: AnyTotals) -> str | None:
+    """Exact numbers as text, spent and reserved; none of a ledger that adds floats."""
+    if not isinstance(totals, ExactTotals):
+        return None
+    parts = (totals.exact_spent, totals.exact_reserved)
+    return "|".join([part.text if any(part.numerators) else "" for part in parts])
+
+
+def totals_from_columns(
+    spent: bytes, reserved: bytes, open_reservations: int, exact: str | None, *, size: int
+) -> AnyTotals:
     """Totals with ``size`` coordinates."""
-    return Totals(vector_from_bytes(spent, size), vector_from_bytes(reserved, size), open_reservations)
+    floats = vector_from_bytes(spent, size), vector_from_bytes(reserved, size)
+    if exact is None:
+        return Totals(*floats, open_reservations)
+    try:
+        kept, held = (Exact.from_text(part) if part else Exact.zero(size) for part in exact.split("|"))
+    except ValueError as error:
+        raise Damaged(f"exact totals cannot be read: {error}") from error
+    if not len(kept.numerators) == len(held.numerators) == size:
+        raise Damaged(f"exact totals have other than {size} coordinates")
+    totals = ExactTotals(kept, held, open_reservations)
+    # What is shown is what is stored, so that a changed float is found out.
+    totals.__dict__.update(spent=floats[0], reserved=floats[1])
+    return totals
 
 
 def crowd_to_bytes(crowd: Crowd, budget: Budget) -> bytes:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, select, update
+from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, select, update
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.state import Partition
@@ -33,6 +33,7 @@ _PARTITION = (
         partitions.c.spent,
         partitions.c.reserved,
         partitions.c.open_reservations,
+        partitions.c.exact,
     )
     .outerjoin(budgets, _OWN_BUDGET)
     .where(of_dataset(partitions.c.dataset_id))
@@ -50,6 +51,7 @@ _SAVE = (
         reserved=bindparam("new_reserved"),
         open_reservations=bindparam("new_open"),
         budget=bindparam("new_budget", type_=Integer),
+        exact=bindparam("new_exact", type_=Text),
     )
 )
 
@@ -106,9 +108,9 @@ def all_partitions(session: Session, dataset_id: int, size: int) -> Iterator[Par
 
 
 def _partition(row: Row, size: int) -> Partition:
-    number, name, document, spent, reserved, open_reservations = row
+    number, name, document, *totals = row
     own = None if document is None else budget_from_document(document)
-    return Partition(number, name, own, totals_from_columns(spent, reserved, open_reservations, size))
+    return Partition(number, name, own, totals_from_columns(*totals, size=size))
 
 
 def save_partitions(session: Session, notes: Notes, dataset_id: int, changed: Iterable[Partition]) -> None:
@@ -139,13 +141,14 @@ def _columns(session: Session, notes: Notes, dataset_id: int, partition: Partiti
 
 
 def _changes(session: Session, notes: Notes, dataset_id: int, partition: Partition) -> dict[str, Any]:
-    spent, reserved, open_reservations = columns_of_totals(partition.totals)
+    spent, reserved, open_reservations, exact = columns_of_totals(partition.totals)
     return {
         "dataset_id": dataset_id,
         "number": partition.number,
         "new_spent": spent,
         "new_reserved": reserved,
         "new_open": open_reservations,
+        "new_exact": exact,
         "new_budget": _budget(session, notes, dataset_id, partition),
     }
 

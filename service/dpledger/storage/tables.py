@@ -119,6 +119,8 @@ datasets = Table(
     # The number of the budget with the largest limits ever in force, and the entry that brought it.
     Column("guarantee", Integer, nullable=False, server_default="1"),
     Column("guaranteed_since", BigInteger, nullable=False, server_default="1"),
+    # Spent and reserved as exact numbers; null in a ledger that adds floats, as all did at first.
+    Column("exact", Text),
     Index("ix_datasets_left", "left_basis_points", "name"),
 )
 
@@ -210,6 +212,7 @@ partitions = Table(
     Column("spent", LargeBinary, nullable=False),
     Column("reserved", LargeBinary, nullable=False),
     Column("open_reservations", Integer, nullable=False),
+    Column("exact", Text),
     UniqueConstraint("name", "dataset_id"),
     _numbered("budgets", "budget"),
 )

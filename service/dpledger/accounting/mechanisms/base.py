@@ -2,9 +2,11 @@
 
 import abc
 import dataclasses
+from fractions import Fraction
 from typing import Any, ClassVar
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import as_given
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
 
@@ -36,6 +38,27 @@ class Mechanism(abc.ABC):
     def gaussian_mu(self) -> float | None:
         """Sensitivity over noise for exactly Gaussian noise; None for everything else."""
         return None
+
+    @property
+    def exact_rho(self) -> Fraction | None:
+        """ρ where it is a rational function of the numbers as given; None where only a bound is known."""
+        squared = self.exact_mu_squared
+        return None if squared is None else squared / 2
+
+    @property
+    def exact_mu_squared(self) -> Fraction | None:
+        """μ² where it is a rational function of the numbers as given; None where only a bound is known."""
+        return None
+
+    @property
+    def exact_delta(self) -> Fraction:
+        """The additive δ as given; 0 for a mechanism without one."""
+        return as_given(getattr(self, "delta", 0.0))
+
+    def exact_epsilon(self, order: float, as_read: Fraction) -> Fraction | None:
+        """The Rényi cost at ``order``, read as ``as_read``: α·ρ where ρ is exact, and so the curve."""
+        rho = self.exact_rho
+        return None if rho is None else as_read * rho
 
     def fields(self) -> dict[str, Any]:
         """The wire form: ``mechanism`` and every field that is set."""

@@ -1,12 +1,14 @@
 """Costs that the caller declares: they are taken at their word and marked as such in the ledger."""
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
+from dpledger.accounting.exact import as_given
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.pure import pure_cost
@@ -82,6 +84,11 @@ class ZCDP(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rho", check_non_negative("rho", self.rho))
 
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ as given."""
+        return as_given(self.rho)
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         if self.rho == 0.0:
             return Cost.zero(orders)
@@ -105,6 +112,11 @@ class GDP(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", check_non_negative("mu", self.mu))
+
+    @property
+    def exact_mu_squared(self) -> Fraction:
+        """μ² as given."""
+        return as_given(self.mu) ** 2
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return gaussian_cost(self.mu, orders)
@@ -134,6 +146,12 @@ class RDP(Mechanism):
             raise InvalidInput("epsilons", "at least 0 at every order", self.epsilons)
         object.__setattr__(self, "orders", _plain(orders))
         object.__setattr__(self, "epsilons", _plain(np.abs(epsilons)))
+
+    def exact_epsilon(self, order: float, as_read: Fraction) -> Fraction | None:
+        """At a declared order the least ε declared there or later, as given."""
+        if order not in self.orders:
+            return None
+        return as_given(min(self.epsilons[self.orders.index(order) :]))
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         largest = self.orders[-1]

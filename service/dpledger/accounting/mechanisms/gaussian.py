@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import as_given
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.numerics import ratio_above
 from dpledger.accounting.rounding import Direction, widen
@@ -38,6 +40,11 @@ class Gaussian(Mechanism):
         """Δ/σ, rounded up."""
         return ratio_above("sensitivity / noise_std", self.sensitivity, self.noise_std)
 
+    @property
+    def exact_mu_squared(self) -> Fraction:
+        """(Δ/σ)²."""
+        return _ratio_squared(self.sensitivity, self.noise_std)
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return gaussian_cost(self.gaussian_mu, orders)
 
@@ -60,9 +67,18 @@ class DiscreteGaussian(Mechanism):
         object.__setattr__(self, "sensitivity", check_non_negative("sensitivity", self.sensitivity))
         object.__setattr__(self, "noise_std", check_positive("noise_std", self.noise_std))
 
+    @property
+    def exact_rho(self) -> Fraction:
+        """Δ²/(2σ²)."""
+        return _ratio_squared(self.sensitivity, self.noise_std) / 2
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         mu = ratio_above("sensitivity / noise_std", self.sensitivity, self.noise_std)
         return replace(gaussian_cost(mu, orders), mu=0.0 if mu == 0.0 else None)
+
+
+def _ratio_squared(sensitivity: float, noise_std: float) -> Fraction:
+    return (as_given(sensitivity) / as_given(noise_std)) ** 2
 
 
 def gaussian_cost(mu: float, orders: Floats) -> Cost:

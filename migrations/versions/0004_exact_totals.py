@@ -1,0 +1,21 @@
+"""Exact totals: what is spent and reserved as rational numbers, beside the floats that are shown."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns; they stay null in ledgers that were opened before, which go on adding floats."""
+    op.add_column("datasets", sa.Column("exact", sa.Text()))
+    op.add_column("partitions", sa.Column("exact", sa.Text()))
+
+
+def downgrade() -> None:
+    """Drop the columns."""
+    op.drop_column("partitions", "exact")
+    op.drop_column("datasets", "exact")
