@@ -36,8 +36,11 @@ def as_given(value: float) -> Fraction:
 
 
 def float_above(value: Fraction) -> float:
-    """The double that is written as ``value``, or else the least at or above it; for ``value`` ≥ 0."""
-    near = float(value)
+    """The double that is written as ``value``, or else the least at or above it; ``value`` is not negative."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return inf
     if Fraction(near) >= value or as_given(near) == value:
         return near
     return nextafter(near, inf)

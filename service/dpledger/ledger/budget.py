@@ -40,7 +40,7 @@ from dpledger.accounting.conversion.zcdp import zcdp_rho_within
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.exact import Exact, as_given, float_below
-from dpledger.accounting.exact_cost import exact_delta, exact_epsilon, exact_mu_squared, exact_rho
+from dpledger.accounting.exact_cost import agreed, exact_delta, exact_epsilon, exact_mu_squared, exact_rho
 from dpledger.accounting.gaussian_profile import gaussian_mu_within
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
@@ -201,7 +201,7 @@ class Budget:
         else:
             known = [exact_epsilon(step, *order) for order in self._read_orders]
         values = zip([*known, exact_delta(step)], [*main, delta], strict=True)
-        return Exact.of([_agreed(value, bound) for value, bound in values])
+        return Exact.of([agreed(value, bound) for value, bound in values])
 
     @cached_property
     def _read_orders(self) -> list[tuple[float, Fraction]]:
@@ -326,16 +326,6 @@ class Budget:
 
 _FLOORS = 8
 _ROUNDED = 1.0 + 2.0**-51
-_NEAR_SHARE = Fraction(1, 10**9)
-
-
-def _agreed(exact: Fraction | None, bound: float) -> Fraction:
-    """The exact value if it is what the float bounds; the larger of both where they are apart."""
-    above = Fraction(bound)
-    if exact is None:
-        return above
-    # Apart are only numbers so small that doubles no longer tell them from their neighbours.
-    return exact if abs(exact - above) <= above * _NEAR_SHARE else max(exact, above)
 
 
 def _repetitions(left: int, more: int, times: int) -> int:

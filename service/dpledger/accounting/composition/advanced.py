@@ -6,9 +6,10 @@ earlier outputs (what is asked in each round may).
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from dpledger.accounting.errors import InvalidInput, Unproven
-from dpledger.accounting.numerics import exact_sum
+from dpledger.accounting.exact import float_above
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import check_count, check_delta, check_non_negative, check_open_unit
 
@@ -21,32 +22,33 @@ __all__ = [
     "lecture_strong_step",
 ]
 
+Number = float | Fraction
+"""A double as it is, or an exact number."""
+
 _CLOSED_FORM_MOST = 2.0 * math.log(2.0)
 
 
-def basic_composition(parts: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
-    """Sum of ε and of δ over (ε, δ, times), rounded up.
+def basic_composition(parts: Sequence[tuple[Number, Number, int]]) -> tuple[float, float]:
+    """Sum of ε and of δ over (ε, δ, times): exact sums, rounded up once.
 
     Statement: k releases that are (ε_i, δ_i)-DP are together (Σε_i, Σδ_i)-DP.
     Conditions: one adjacency throughout; also for adaptively chosen ε_i under a filter on the sums.
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006; Dwork and Roth 2014, Theorem 3.16.
     """
     checked = [_checked(part) for part in parts]
-    epsilon = exact_sum(epsilon * times for epsilon, _, times in checked)
-    delta = exact_sum(delta * times for _, delta, times in checked)
+    epsilon = sum((times * epsilon for epsilon, _, times in checked), Fraction(0))
+    delta = sum((times * delta for _, delta, times in checked), Fraction(0))
     return (
-        check_non_negative("the sum of epsilon", _up(epsilon)),
-        check_delta("the sum of delta", _up(delta)),
+        check_non_negative("the sum of epsilon", float_above(epsilon)),
+        check_delta("the sum of delta", float_above(delta)),
     )
 
 
-def _checked(part: tuple[float, float, int]) -> tuple[float, float, int]:
+def _checked(part: tuple[Number, Number, int]) -> tuple[Fraction, Fraction, int]:
     epsilon, delta, times = part
-    return check_non_negative("epsilon", epsilon), check_delta("delta", delta), check_count("times", times)
-
-
-def _up(total: float) -> float:
-    return widen(total, Direction.UP, ulps=2) if total else 0.0
+    check_non_negative("epsilon", float(epsilon))
+    check_delta("delta", float(delta))
+    return Fraction(epsilon), Fraction(delta), check_count("times", times)
 
 
 def dwork_rothblum_vadhan_epsilon(epsilon: float, times: int, slack: float) -> float:

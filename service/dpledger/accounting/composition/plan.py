@@ -2,22 +2,36 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
+from dpledger.accounting.amplification.approximate import amplified_epsilon
+from dpledger.accounting.amplification.pairing import check_pairing
 from dpledger.accounting.conversion.renyi import renyi_epsilon
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.exact import as_given, float_above, float_below
+from dpledger.accounting.exact_cost import agreed, exact_delta
 from dpledger.accounting.gaussian_profile import gaussian_epsilon
 from dpledger.accounting.numerics import root_of_squares
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.rounding import Direction, widen
-from dpledger.accounting.sampling import Adjacency
+from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats, check_count, check_delta, check_non_negative
 
-__all__ = ["MOST_PARTS", "Composition", "Plan", "approximate_parts", "combined_gaussian_mu", "sum_of"]
+__all__ = [
+    "MOST_PARTS",
+    "Composition",
+    "Plan",
+    "amplified_part",
+    "approximate_parts",
+    "combined_gaussian_mu",
+    "shared_parts",
+    "sum_of",
+]
 
 MOST_PARTS = 1024
 
@@ -85,14 +99,17 @@ class Plan:
         """The cost of the whole plan at other orders."""
         return sum_of(tuple((cost_of(step, orders), times) for step, times in self.parts))
 
-    @property
+    @functools.cached_property
     def spare_delta(self) -> float:
-        """What of δ is left beside the steps' additive δ, rounded down; refused if they need more."""
-        needed = self.total.delta
-        if needed > self.delta:
-            raise InvalidInput("delta", f"at least the steps' additive {needed!r}", self.delta)
-        rest = self.delta - needed
-        return max(0.0, math.nextafter(rest, -math.inf)) if needed else rest
+        """What of δ is left beside the steps' additive δ, rounded down; refused if they need more.
+
+        The sum is exact on the numbers as given: 0.1 and 0.2 leave nothing of 0.3, and need no more.
+        """
+        parts = zip(self.parts, self.costs, strict=True)
+        needed = sum((n * agreed(exact_delta(s), cost.delta) for (s, n), (cost, _) in parts), Fraction(0))
+        if needed > as_given(self.delta):
+            raise InvalidInput("delta", f"at least the steps' additive {float_above(needed)!r}", self.delta)
+        return float_below(as_given(self.delta) - needed)
 
 
 def sum_of(costs: tuple[tuple[Cost, int], ...]) -> Cost:
@@ -102,25 +119,65 @@ def sum_of(costs: tuple[tuple[Cost, int], ...]) -> Cost:
 
 
 def approximate_parts(plan: Plan, for_steps: float) -> list[tuple[float, float, int]]:
-    """Each step as (ε, δ)-DP, for theorems that know nothing else.
+    """Each step as (ε, δ)-DP and how often, for theorems that know nothing else; ε and δ rounded up."""
+    parts = zip(shared_parts(plan, for_steps), plan.costs, strict=True)
+    return [
+        (
+            epsilon,
+            math.nextafter(cost.delta + share, math.inf) if cost.delta and share else cost.delta + share,
+            n,
+        )
+        for (epsilon, share), (cost, n) in parts
+    ]
 
-    A step with a pure ε is taken as such. The others share ``for_steps`` of δ evenly and are converted,
-    exactly where they are Gaussian, from their curve otherwise.
+
+def shared_parts(plan: Plan, for_steps: float) -> list[tuple[float, float]]:
+    """The ε of each step, rounded up, and the δ that it needs for that beside its own.
+
+    A step with a pure ε is taken as such. The others share ``for_steps`` of δ evenly, rounded down, and are
+    converted: exactly where they are Gaussian, from their curve otherwise, and a sampled one also by
+    amplifying the (ε₀, δ₀) of its releases on a full look (:func:`amplified_part`); the least ε counts.
     """
     count = sum(times for cost, times in plan.costs if cost.pure_epsilon is None)
     share = widen(for_steps / count, Direction.DOWN, ulps=1) if count else 0.0
-    return [(*_as_approximate(cost, share), times) for cost, times in plan.costs]
+    parts = zip(plan.parts, plan.costs, strict=True)
+    return [_as_approximate(step, cost, share) for (step, _), (cost, _) in parts]
 
 
-def _as_approximate(cost: Cost, share: float) -> tuple[float, float]:
+def _as_approximate(step: Step, cost: Cost, share: float) -> tuple[float, float]:
     if cost.pure_epsilon is not None:
-        return cost.pure_epsilon, cost.delta
+        return cost.pure_epsilon, 0.0
     if share <= 0.0:
         raise InvalidInput("delta", "above 0 for steps without a pure epsilon", share)
+    return min(_converted(cost, share), amplified_part(step, share)), share
+
+
+def _converted(cost: Cost, share: float) -> float:
+    """ε at an additive δ of ``share``, of whatever a cost knows."""
     epsilon = float(renyi_epsilon(cost.orders, cost.epsilons, share).min())
-    if cost.mu is not None:
-        epsilon = min(epsilon, gaussian_epsilon(cost.mu, share))
-    return epsilon, math.nextafter(cost.delta + share, math.inf) if cost.delta else share
+    return epsilon if cost.mu is None else min(epsilon, gaussian_epsilon(cost.mu, share))
+
+
+def amplified_part(step: Step, share: float) -> float:
+    """ε of a sampled step at an additive δ of ``share`` beside its own, rounded up; infinite on a full look.
+
+    Statement: if the releases on a full look are (ε₀, δ₀)-DP, outside an event that their own δ covers, the
+    step on a sample of rate q is (ln(1 + q(e^ε₀ − 1)), qδ₀)-DP. With δ₀ = share/q rounded down the δ
+    is at most ``share``. No order of a Rényi curve comes in, so ε has no floor: with enough noise ε₀ is 0.
+    Conditions: Poisson sampling with add-remove, without replacement with replace-one adjacency.
+    Source: Wang, lecture 15, Lemma 15.4; Balle, Barthe, Gaboardi 2018, Theorems 8 and 9. The (ε₀, δ₀) of
+    Gaussians is exact: Balle and Wang 2018, Theorem 8.
+    """
+    rate = step.sample.rate
+    if rate is None or not 0.0 < rate < 1.0:
+        return math.inf
+    check_pairing(step.sample.scheme, step.adjacency)
+    each = widen(share / rate, Direction.DOWN, ulps=1)
+    if not 0.0 < each < 1.0:
+        # With δ₀ at 1 anything is (0, δ₀)-DP.
+        return math.inf if each <= 0.0 else 0.0
+    full = cost_of(replace(step, sample=Sample()), DEFAULT_ORDERS)
+    return amplified_epsilon(rate, _converted(full, each))
 
 
 def combined_gaussian_mu(step: Step) -> float | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpledger.accounting.composition.advanced import (
     basic_composition,
@@ -20,16 +21,20 @@ from dpledger.accounting.composition.plan import (
     Plan,
     approximate_parts,
     combined_gaussian_mu,
+    shared_parts,
 )
 from dpledger.accounting.composition.pld import pld_epsilon
 from dpledger.accounting.composition.sampling import sampling_composition_epsilon
 from dpledger.accounting.conversion.renyi import delta_beside, epsilon_at
 from dpledger.accounting.conversion.zcdp import zcdp_epsilon
+from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import AccountingError, AdjacencyMismatch, Unproven
+from dpledger.accounting.exact_cost import agreed, exact_delta, exact_pure_epsilon
 from dpledger.accounting.gaussian_profile import gaussian_epsilon
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency, Scheme
 from dpledger.accounting.solving import orders_around
+from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import check_choice, check_open_unit
 
 __all__ = ["METHODS", "TIGHT", "compose"]
@@ -99,8 +104,21 @@ def _applicable(plan: Plan) -> list[Composition]:
 
 
 def _basic(plan: Plan) -> Total:
-    epsilon, delta = basic_composition(approximate_parts(plan, plan.spare_delta))
-    return epsilon, max(delta, plan.delta), None
+    """Exact sums of what is known exactly.
+
+    The δ of all is within the plan's: what is left of it beside the steps' own is shared out rounded down.
+    """
+    parts = [
+        (agreed(_exact_part(step, cost), epsilon), agreed(exact_delta(step), cost.delta) + share, times)
+        for (step, times), (cost, _), (epsilon, share) in zip(
+            plan.parts, plan.costs, shared_parts(plan, plan.spare_delta), strict=True
+        )
+    ]
+    return basic_composition(parts)[0], plan.delta, None
+
+
+def _exact_part(step: Step, cost: Cost) -> Fraction | None:
+    return None if cost.pure_epsilon is None else exact_pure_epsilon(step)
 
 
 def _slack_and_parts(plan: Plan) -> tuple[float, list[tuple[float, float, int]]]:

@@ -51,6 +51,11 @@ class Mechanism(abc.ABC):
         return None
 
     @property
+    def exact_pure_epsilon(self) -> Fraction | None:
+        """Pure ε where it is a number as given; None where there is none, or only a bound is known."""
+        return None
+
+    @property
     def exact_delta(self) -> Fraction:
         """The additive δ as given; 0 for a mechanism without one."""
         return as_given(getattr(self, "delta", 0.0))

@@ -41,6 +41,11 @@ class Pure(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_non_negative("epsilon", self.epsilon))
 
+    @property
+    def exact_pure_epsilon(self) -> Fraction:
+        """ε as given."""
+        return as_given(self.epsilon)
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return pure_cost(self.epsilon, orders)
 
@@ -63,6 +68,11 @@ class Approximate(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_non_negative("epsilon", self.epsilon))
         object.__setattr__(self, "delta", check_delta("delta", self.delta))
+
+    @property
+    def exact_pure_epsilon(self) -> Fraction:
+        """ε as given."""
+        return as_given(self.epsilon)
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)

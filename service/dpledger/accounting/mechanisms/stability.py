@@ -1,9 +1,11 @@
 """Releases that first test privately whether the data are stable."""
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import as_given
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.pure import pure_cost
 from dpledger.accounting.sampling import Adjacency
@@ -36,6 +38,11 @@ class ProposeTestRelease(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", check_open_unit("delta", self.delta))
+
+    @property
+    def exact_pure_epsilon(self) -> Fraction:
+        """ε as given."""
+        return as_given(self.epsilon)
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)
