@@ -1,6 +1,7 @@
 """Composition of fixed plans: each theorem against enumeration, exact Gaussians, or its printed form."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,12 @@ from dpledger.accounting.composition import (
     lecture_strong_epsilon,
     lecture_strong_step,
 )
-from dpledger.accounting.composition.plan import MOST_PARTS, combined_gaussian_mu
+from dpledger.accounting.composition.plan import (
+    MOST_PARTS,
+    amplified_part,
+    combined_gaussian_mu,
+    shared_parts,
+)
 from dpledger.accounting.conversion.zcdp import zcdp_epsilon
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven
 from dpledger.accounting.gaussian_profile import gaussian_delta, gaussian_epsilon
@@ -293,3 +299,81 @@ def test_gaussians_of_any_size_combine_to_the_root_of_their_squares(mu: float) -
     found = combined_gaussian_mu(Step((Release(Gaussian(mu, 1.0), 10**9), Release(Gaussian(mu / 3.0, 1.0)))))
     assert found is not None
     assert_bounds(found, mp.mpf(mu) * mp.sqrt(10**9 + mp.mpf(1) / 9), within=4e-15)
+
+
+@pytest.mark.parametrize(("deltas", "total"), [((0.1, 0.2), 0.3), ((0.1, 0.7), 0.8), ((0.3,) * 3, 0.9)])
+def test_deltas_that_add_up_to_the_target_are_within_it(deltas: tuple[float, ...], total: float) -> None:
+    plan = Plan(tuple((step(Approximate(0.1, delta)), 1) for delta in deltas), total)
+
+    found = compose(plan, "basic")
+
+    assert (found.epsilon, found.delta) == (round(0.1 * len(deltas), 1), total)
+    with pytest.raises(InvalidInput, match="additive"):
+        compose(Plan((*plan.parts, (step(Approximate(0.0, 1e-300)), 1)), total), "basic")
+
+
+@pytest.mark.parametrize(("mu", "times"), [(0.1, 1), (0.02, 100), (0.01, 777)])
+def test_basic_gives_a_gaussian_plan_all_of_its_delta_and_no_more(mu: float, times: int) -> None:
+    found = compose(gaussians(mu, times, 1e-5), "basic")
+
+    assert found.delta == 1e-5
+    with mp.workdps(40):
+        share = mp.mpf("1e-5") / times
+        assert gaussian_profile(mp.mpf(found.epsilon) / times, mp.mpf(mu)) <= share
+        assert gaussian_profile(mp.mpf(found.epsilon) / times * (1 - mp.mpf("1e-9")), mp.mpf(mu)) > share
+
+
+def gaussian_profile(epsilon: Any, mu: Any) -> Any:
+    """The exact δ(ε) of a Gaussian."""
+    return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+
+
+def gaussian_inverse(delta: Any, mu: Any) -> Any:
+    """The exact ε(δ) of a Gaussian, 0 where δ(0) is below it."""
+    if gaussian_profile(mp.mpf(0), mu) <= delta:
+        return mp.mpf(0)
+    low, high = mp.mpf(0), mp.mpf(10)
+    for _ in range(120):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_profile(middle, mu) > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize(
+    ("scheme", "adjacency"), [("poisson", "add-remove"), ("without-replacement", "replace-one")]
+)
+@pytest.mark.parametrize(
+    ("rate", "noise", "times"), [(0.001, 3.0, 10_000), (0.01, 8.66, 1000), (0.05, 20.0, 100)]
+)
+def test_a_sampled_gaussian_composes_as_lemma_15_4_amplifies_it(
+    scheme: str, adjacency: str, rate: float, noise: float, times: int
+) -> None:
+    """(ε₀, δ₀) of the Gaussian, exactly; amplified; then Theorem 3.20 with half of δ as its slack."""
+    sampled = step(Gaussian(1.0, noise), sample=Sample(Scheme(scheme), rate), adjacency=adjacency)
+
+    found = compose(Plan(((sampled, times),), 1e-5), "advanced")
+
+    with mp.workdps(40):
+        q, slack = mp.mpf(str(rate)), mp.mpf("1e-5") / 2
+        first = gaussian_inverse(slack / times / q, 1 / mp.mpf(str(noise)))
+        each = mp.log1p(q * mp.expm1(first))
+        total = each * mp.sqrt(2 * times * mp.log(1 / slack)) + times * each * mp.expm1(each)
+        assert total <= found.epsilon <= total * (1 + mp.mpf("1e-9"))
+
+
+def test_with_enough_noise_the_amplified_epsilon_has_no_floor() -> None:
+    def total(noise: float) -> float:
+        sampled = step(Gaussian(1.0, noise), sample=Sample(Scheme.POISSON, 0.01))
+        return compose(Plan(((sampled, 1000),), 1e-5), "advanced").epsilon
+
+    assert total(1e3) < 5e-3
+    assert total(1e6) == 0.0
+
+
+def test_amplifying_is_never_looser_than_converting_the_curve() -> None:
+    sampled = step(Gaussian(1.0, 1.1), sample=Sample(Scheme.POISSON, 0.5))
+
+    assert amplified_part(step(Gaussian(1.0, 1.1)), 1e-6) == math.inf
+    assert amplified_part(sampled, 0.5) == 0.0
+    ((epsilon, share),) = shared_parts(Plan(((sampled, 1),), 1e-5), 1e-5)
+    assert epsilon <= amplified_part(sampled, share)

@@ -702,3 +702,47 @@ def _numbers(text: str) -> list[float]:
     """The numbers of a JSON text, those in strings apart; long lists may be cut."""
     without_words = re.sub(r'"[^"]*"', "", text)
     return [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", without_words)]
+
+
+GAUSSIAN_NOISE = [{"mechanism": "gaussian", "sensitivity": 1.0}]
+
+
+@pytest.mark.parametrize("sample", [None, {"scheme": "poisson", "rate": 0.01}])
+def test_basic_calibration_of_gaussian_noise_meets_its_target(
+    client: TestClient, sample: dict[str, Any] | None
+) -> None:
+    plan = {"adjacency": ADD_REMOVE, "sample": sample}
+    found = calibrate(client, "noise_std", steps=100, releases=GAUSSIAN_NOISE, sample=sample, method="basic")
+    noisy = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": found["value"]}
+
+    total = compose(
+        client,
+        plan=[{"sample": sample, "times": 100, "releases": [noisy]}],
+        delta=TARGET["delta"],
+        adjacency=plan["adjacency"],
+        method="basic",
+    )
+
+    assert found["guarantee"]["delta"] == TARGET["delta"]
+    assert 0.999 * TARGET["epsilon"] < total["epsilon"] <= TARGET["epsilon"]
+
+
+def test_basic_calibration_counts_steps_as_on_paper(client: TestClient) -> None:
+    found = calibrate(
+        client,
+        "steps",
+        target={"epsilon": 0.3, "delta": 0.3},
+        releases=[{"mechanism": "approximate", "epsilon": 0.1, "delta": 0.1}],
+        method="basic",
+    )
+
+    assert found["value"] == 3
+    assert found["guarantee"] == {"notion": "approximate", "epsilon": 0.3, "delta": 0.3}
+
+
+def test_deltas_that_add_up_to_the_target_compose(client: TestClient) -> None:
+    parts = [{"releases": [approximate(0.1, delta)]} for delta in (0.1, 0.2)]
+
+    total = compose(client, plan=parts, delta=0.3, adjacency=ADD_REMOVE, method="basic")
+
+    assert (total["epsilon"], total["delta"]) == (0.2, 0.3)

@@ -272,7 +272,10 @@ def test_totals_stay_small_however_many_noise_levels_there_are() -> None:
         assert isinstance(driver.authorize(charge), Granted)
         mu_squared = (1 / Fraction(repr(noise))) ** 2
         orders = [Fraction(order) for order in driver.book.budget.orders.tolist()]
-        sums = [a + b for a, b in zip(sums, [*(order * mu_squared / 2 for order in orders), 0], strict=True)]
+        sums = [
+            a + b
+            for a, b in zip(sums, [*(order * mu_squared / 2 for order in orders), Fraction(0)], strict=True)
+        ]
 
     assert isinstance(driver.book.whole, ExactTotals)
     kept = driver.book.whole.exact_spent
@@ -367,7 +370,7 @@ def test_an_old_budget_that_is_changed_goes_on_in_floats() -> None:
         {"accounting": "zcdp", "rho": 0.1}, ADD_REMOVE
     ).exact == (
         Fraction(1, 10),
-        0,
+        Fraction(0),
     )
 
 

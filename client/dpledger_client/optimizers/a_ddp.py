@@ -13,6 +13,7 @@ from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.base import Method
 from dpledger_client.optimizers.batches import sample_of
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.shared import Asked, Participant, SharedTraining
 from dpledger_client.optimizers.training import Look, Training
@@ -88,7 +89,7 @@ class ADDP(Method):
         chosen = self.noise_multiplier
         multiplier = chosen(participant) if callable(chosen) else chosen
         sensitivity = gradient_sensitivity(self.clip, participant.adjacency)
-        noise_std = check_positive("noise_multiplier", multiplier) * sensitivity
+        noise_std = noise_for_multiplier(check_positive("noise_multiplier", multiplier), sensitivity)
         return Release(Gaussian(sensitivity, noise_std), purpose="gradient"), self._sample(participant)
 
     def _sample(self, participant: Participant) -> FreshSample:

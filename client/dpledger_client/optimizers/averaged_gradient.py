@@ -1,6 +1,5 @@
 """A noisy gradient of all records that is measured again where it was not good enough (GradAvg)."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +8,7 @@ from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
+from dpledger_client.optimizers.noise_levels import noise_for_rho
 from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
 
@@ -18,7 +18,7 @@ __all__ = ["NoisyGradient", "gradient_release", "noisy_gradient_sum"]
 def gradient_release(clip: float, rho: float, adjacency: str) -> Release:
     """Gaussian noise on a sum of clipped gradients that costs ρ before any amplification: σ = Δ/√(2ρ)."""
     sensitivity = gradient_sensitivity(clip, adjacency)
-    noise_std = sensitivity / math.sqrt(2.0 * check_positive("rho", rho))
+    noise_std = noise_for_rho(sensitivity, check_positive("rho", rho))
     return Release(Gaussian(sensitivity, noise_std), purpose="gradient")
 
 

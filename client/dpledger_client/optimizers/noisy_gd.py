@@ -10,6 +10,7 @@ from dpledger_client._checks import check_choice, check_count, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.base import Method
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.projections import Anywhere, Projection
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
@@ -70,7 +71,10 @@ class NoisyGradientDescent(Method):
 
     def _release(self, adjacency: str) -> Release:
         sensitivity = gradient_sensitivity(self.clip, adjacency)
-        return Release(Gaussian(sensitivity, self.noise_multiplier * sensitivity), purpose="gradient")
+        return Release(
+            Gaussian(sensitivity, noise_for_multiplier(self.noise_multiplier, sensitivity)),
+            purpose="gradient",
+        )
 
     def _gradient(self, training: Training, release: Release, w: Floats) -> Floats:
         """The noisy mean gradient; the regulariser is public and added after the noise."""

@@ -19,6 +19,7 @@ from dpledger_client.mechanisms import Gaussian, OutputMixture
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, usable
 from dpledger_client.objectives.linear import Linear, Softmax
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.projections import Anywhere, Cube, L1Ball, L2Ball, Projection, Simplex
 from dpledger_client.optimizers.training import Batch, Training, check_equally_many
 from dpledger_client.releases import Release
@@ -229,12 +230,13 @@ def train_permuted(
         return trained(passes, objective, w, X, y, order)
 
     noisy = look.release(compute)
-    training.record(noisy, sensitivity=float(moves.max()), noise_std=noise_multiplier * float(moves.max()))
+    most = float(moves.max())
+    training.record(noisy, sensitivity=most, noise_std=noise_for_multiplier(noise_multiplier, most))
 
 
 def _release(moves: Floats, passes: Passes, noise_multiplier: float, permute: bool) -> Release:
     """The mixture over where a random order puts the record, or a Gaussian with the largest move."""
-    noise_std = noise_multiplier * float(moves.max())
+    noise_std = noise_for_multiplier(noise_multiplier, float(moves.max()))
     if not permute:
         return Release(Gaussian(float(moves.max()), noise_std), purpose="output")
     shares = np.array(passes.batch_sizes) / sum(passes.batch_sizes)

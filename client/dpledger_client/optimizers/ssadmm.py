@@ -9,6 +9,7 @@ from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.base import Method
 from dpledger_client.optimizers.batches import sample_at
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.splitting import Split, shrinkage
 from dpledger_client.optimizers.training import Training
@@ -71,7 +72,10 @@ class SubsampledADMM(Method):
 
     def train(self, training: Training) -> None:
         sensitivity = gradient_sensitivity(self.clip, training.adjacency)
-        release = Release(Gaussian(sensitivity, self.noise_multiplier * sensitivity), purpose="gradient")
+        release = Release(
+            Gaussian(sensitivity, noise_for_multiplier(self.noise_multiplier, sensitivity)),
+            purpose="gradient",
+        )
         split = Split.at(training.w)
         for iteration in range(1, self.steps + 1):
             eta = step_size_at(self.step_size, iteration)

@@ -9,6 +9,7 @@ from dpledger_client._checks import check_choice, check_count, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.batches import sample_of
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
@@ -38,7 +39,9 @@ class NoisyGradient:
         """For the records and the adjacency of a training."""
         sample = sample_of(batch_size, training.records, training.adjacency)
         sensitivity = gradient_sensitivity(clip, training.adjacency)
-        release = Release(Gaussian(sensitivity, noise_multiplier * sensitivity), purpose="gradient")
+        release = Release(
+            Gaussian(sensitivity, noise_for_multiplier(noise_multiplier, sensitivity)), purpose="gradient"
+        )
         return cls(sample, release, clip, sample.expected_size(training.records))
 
     @property

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from dpledger.accounting.conversion.guarantees import Approximate, Gdp, Guarante
 from dpledger.accounting.conversion.renyi import delta_beside, epsilon_at, renyi_budget
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven, Unreachable
+from dpledger.accounting.exact import as_given, float_above
+from dpledger.accounting.exact_cost import exact_delta, exact_mu_squared, exact_rho
 from dpledger.accounting.gaussian_profile import gaussian_epsilon, gaussian_mu_within
 from dpledger.accounting.mechanisms import Gaussian
 from dpledger.accounting.numerics import ratio_above
 from dpledger.accounting.orders import DEFAULT_ORDERS
-from dpledger.accounting.rounding import Direction
+from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.solving import Ascent, prove_nearby
 from dpledger.accounting.stepcost import cost_of
@@ -207,6 +210,9 @@ def calibrate_steps(step: Step, goal: Goal) -> Calibration:
     """
     goal = _checked(goal)
     cost = cost_of(step, DEFAULT_ORDERS)
+    exact = _exact_steps(step, goal)
+    if exact is not None:
+        return exact
     granted = _most_steps(cost, goal)
     for _ in range(_MOST_REFINEMENTS):
         orders = _finer(cost, goal, max(granted, 1))
@@ -219,6 +225,27 @@ def calibrate_steps(step: Step, goal: Goal) -> Calibration:
         raise Unreachable(f"one step alone needs {needed}; the target is {_text(goal)}")
     guarantee, order = _guarantee(cost.repeated(granted), goal)
     return Calibration("steps", float(granted), guarantee, granted, order)
+
+
+def _exact_steps(step: Step, goal: Goal) -> Calibration | None:
+    """The count on paper, where goal and step are rational as given; None elsewhere, or if none fits."""
+    if isinstance(goal, Approximate):
+        return None
+    each = exact_rho(step) if isinstance(goal, Zcdp) else exact_mu_squared(step)
+    if not each or exact_delta(step) != 0:
+        return None
+    limit = as_given(goal.rho) if isinstance(goal, Zcdp) else as_given(goal.mu) ** 2
+    steps = min(MAX_COUNT, limit // each)
+    if not steps:
+        return None
+    total = steps * each
+    spent = Zcdp(float_above(total)) if isinstance(goal, Zcdp) else Gdp(_root_above(total, goal.mu))
+    return Calibration("steps", float(steps), spent, steps)
+
+
+def _root_above(square: Fraction, most: float) -> float:
+    """The root, rounded up but not above ``most``, whose square is no less."""
+    return min(most, widen(math.sqrt(float_above(square)), Direction.UP, ulps=2))
 
 
 def _most_steps(cost: Cost, goal: Goal) -> int:

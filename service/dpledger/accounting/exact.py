@@ -36,7 +36,7 @@ def as_given(value: float) -> Fraction:
 
 
 def float_above(value: Fraction) -> float:
-    """The double that is written as ``value``, or else the least at or above it; ``value`` is not negative."""
+    """The double that is written as ``value``, or else the least at or above it; for ``value`` ≥ 0."""
     try:
         near = float(value)
     except OverflowError:

@@ -277,7 +277,7 @@ def dataset_page(look: Look, name: str, query: EntryQuery, partitions_after: int
         projection=figures.projection(points, now_us) if refusing is None else Projection(None, ""),
         refusing=refusing,
         budget_changes=look.entries(book.dataset_id, changed).entries,
-        curve=figures.curve(budget, committed),
+        curve=figures.curve(budget, book.shown_for(None)),
         coordinate=_coordinate(budget, at),
         runs=_runs(look, book, at, holds),
         purposes=_purposes(look, book, at, holds),

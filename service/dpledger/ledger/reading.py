@@ -65,7 +65,7 @@ class LedgerReader:
     def budget(self, name: str, delta: float | None = None) -> dict[str, Any]:
         """Limit, spent, reserved and remaining, true at the sequence number given with them."""
         book = self._storage.dataset(name).book
-        budget, committed = book.budget, book.shown_for(None)
+        budget, committed, shown = book.budget, book.committed_for(None), book.shown_for(None)
         at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
         whole = book.whole
         return {
@@ -74,11 +74,11 @@ class LedgerReader:
             "accounting": budget.accounting.value,
             "limit": {**budget.target, **_coordinates(budget, budget.limits)},
             "guarantee": {**guarantee_fields(book), **_coordinates(budget, book.guarantee.limits)},
-            "spent": {**_coordinates(budget, committed), **_running(budget, committed, at)},
-            "reserved": {**_coordinates(budget, whole.reserved), "open": whole.open_reservations},
+            "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
+            "reserved": {**_coordinates(budget, whole.shown_reserved), "open": whole.open_reservations},
             "remaining": {
                 **budget.remaining(committed),
-                **_coordinates(budget, np.maximum(0.0, np.nextafter(budget.limits - committed, -np.inf))),
+                **_coordinates(budget, _room(budget, committed)),
             },
             "fraction": budget.fraction_left(committed),
         }
@@ -276,6 +276,11 @@ def _coordinates(budget: Budget, amounts: Floats) -> dict[str, Any]:
     else:
         main = {"orders": budget.orders.tolist(), "epsilons": amounts[:-1].tolist()}
     return {**main, "additive_delta": float(amounts[-1])}
+
+
+def _room(budget: Budget, committed: Floats) -> Floats:
+    """What is left at each coordinate, rounded down."""
+    return np.maximum(0.0, np.nextafter(budget.limits_below - committed, -np.inf))
 
 
 def _running(budget: Budget, amounts: Floats, delta: float | None) -> dict[str, Any]:

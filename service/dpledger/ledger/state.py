@@ -90,6 +90,11 @@ class Totals:
             return self.spent
         return raised(self.spent, self.reserved)
 
+    @property
+    def shown_reserved(self) -> Floats:
+        """What is held, to be read."""
+        return self.reserved
+
     def charged(self, amounts: Floats) -> "Totals":
         """After spending ``amounts``."""
         return Totals(raised(self.spent, amounts), self.reserved, self.open_reservations)
@@ -151,6 +156,11 @@ class ExactTotals:
     def committed(self) -> Floats:
         """The same in floats, rounded up."""
         return self.exact_committed.above() if self.open_reservations else self.spent
+
+    @property
+    def shown_reserved(self) -> Floats:
+        """What is held, to be read: the numbers as they are written on paper."""
+        return self.exact_reserved.shown()
 
     def charged(self, amounts: Exact) -> "ExactTotals":
         """After spending ``amounts``."""

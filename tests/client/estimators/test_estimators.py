@@ -73,6 +73,20 @@ CLASSIFIERS: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_the_default_makes_all_of_its_steps_with_the_budget_that_it_names(
+    ledger: Ledger, adjacency: str
+) -> None:
+    X, labels = blobs()
+    account = account_of(ledger, 0.5, adjacency)
+
+    model = PrivateLogisticRegression(account, classes=(0, 1)).fit(X, labels)
+
+    assert model.n_iter_ == 100
+    assert model.result_.stop_reason == "finished"
+    assert account.dataset.budget().spent["rho"] == 0.5
+
+
 @pytest.mark.parametrize(("kind", "more"), CLASSIFIERS)
 def test_a_classifier_learns(ledger: Ledger, kind: Any, more: dict[str, Any]) -> None:
     X, labels = blobs()
