@@ -42,7 +42,11 @@ __all__ = ["METHODS", "TIGHT", "compose"]
 TIGHT = "tight"
 
 _FIXED = "plan fixed in advance, one adjacency throughout"
-_PARTS = _FIXED + "; steps without a pure ε share half of δ (all of it for basic)"
+_PARTS = (
+    _FIXED
+    + "; steps without a pure ε share half of δ (all of it for basic); a sampled one is amplified as (ε, δ) "
+    "by Lemma 15.4, or converted from its curve where that is less"
+)
 _ZOOMS, _ZOOM_POINTS = 2, 17
 
 Total = tuple[float, float, float | None]
