@@ -1,5 +1,6 @@
 """Books, charges and budgets to decide on, made without any storage."""
 
+from dataclasses import replace
 from typing import Any
 
 from dpledger.accounting.sampling import Adjacency
@@ -26,6 +27,12 @@ BUDGETS: list[dict[str, Any]] = [
 
 def budget_of(**fields: Any) -> Budget:
     return Budget.from_fields(fields, ADD_REMOVE)
+
+
+def adding(fields: dict[str, Any], arithmetic: str) -> Budget:
+    """A budget of a ledger that adds exact numbers, or floats as the first ones did."""
+    budget = Budget.from_fields(fields, ADD_REMOVE)
+    return budget if arithmetic == "exact" else replace(budget, exact=None)
 
 
 def charge_of(budget: Budget, *releases: dict[str, Any], sample: dict[str, Any] | None = None) -> Charge:

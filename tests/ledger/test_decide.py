@@ -19,7 +19,7 @@ from dpledger.ledger.decide import (
     decide_in_general,
 )
 from dpledger.ledger.replay import differences
-from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
+from tests.ledger.builders import ADD_REMOVE, BUDGETS, adding, budget_of, gaussian
 from tests.ledger.driver import Driver, holds_exactly
 
 NOISES = [3.0, 7.0, 20.0, 55.0]
@@ -60,14 +60,15 @@ def halved(budget: Budget) -> Budget:
     return Budget(budget.accounting, budget.orders, limits, budget.target, budget.weights)
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "floats"])
 @pytest.mark.parametrize("partition_key", ["fixed", "private"])
 @pytest.mark.parametrize("fields", BUDGETS)
 @settings(max_examples=30)
 @given(script=commands)
 def test_no_record_ever_bears_more_than_the_filter_allows(
-    fields: dict[str, Any], partition_key: str, script: list[tuple[str, int, int]]
+    fields: dict[str, Any], arithmetic: str, partition_key: str, script: list[tuple[str, int, int]]
 ) -> None:
-    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    driver = Driver.of(adding(fields, arithmetic), partition_key)
     script = [each for each in script if each[0] not in ("halve", "double")]
 
     play(driver, script)
@@ -91,14 +92,15 @@ def test_spending_goes_on_until_nothing_fits_and_hardly_earlier(fields: dict[str
     assert driver.book.budget.fraction_left(driver.book.committed_for(None)) < 0.2
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "floats"])
 @pytest.mark.parametrize("partition_key", ["fixed", "private"])
 @pytest.mark.parametrize("fields", BUDGETS)
 @settings(max_examples=30)
 @given(noises=st.lists(st.sampled_from([1.0, *NOISES]), max_size=40))
 def test_the_short_way_of_a_plain_authorization_gives_the_same_bits(
-    fields: dict[str, Any], partition_key: str, noises: list[float]
+    fields: dict[str, Any], arithmetic: str, partition_key: str, noises: list[float]
 ) -> None:
-    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    driver = Driver.of(adding(fields, arithmetic), partition_key)
     for noise in noises:
         command = Authorize(gaussian(driver.book.budget, noise), "run")
         general = decide_in_general(driver.book, command, Stamp(driver.book.sequence + 1, "ann"))
@@ -242,6 +244,7 @@ def test_an_authorization_looks_again_only_at_what_it_names() -> None:
     assert outcome.entry.sample == 1
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "floats"])
 @pytest.mark.parametrize("fields", BUDGETS)
 @settings(max_examples=30)
 @given(
@@ -250,9 +253,9 @@ def test_an_authorization_looks_again_only_at_what_it_names() -> None:
     actors=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=40),
 )
 def test_steps_in_a_row_are_the_same_bits_as_one_after_another(
-    fields: dict[str, Any], before: list[int], noise: float, actors: list[str]
+    fields: dict[str, Any], arithmetic: str, before: list[int], noise: float, actors: list[str]
 ) -> None:
-    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
+    driver = Driver.of(adding(fields, arithmetic))
     for which in before:
         driver.authorize(gaussian(driver.book.budget, NOISES[which]))
     book, command = driver.book, Authorize(gaussian(driver.book.budget, noise), "job")

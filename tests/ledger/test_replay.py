@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from dpledger.ledger import replay as replay_module
-from dpledger.ledger.budget import Budget
 from dpledger.ledger.decide import crowd_of
 from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Replay, differences
 from dpledger.ledger.state import ExactTotals, Totals
-from tests.ledger.builders import ADD_REMOVE, BUDGETS, budget_of, gaussian
+from tests.ledger.builders import BUDGETS, adding, budget_of, gaussian
 from tests.ledger.driver import Driver
 from tests.ledger.test_decide import commands, play
 
@@ -27,14 +26,15 @@ def replayed(stored: list[StoredEntry]) -> Replay:
     return replay
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "floats"])
 @pytest.mark.parametrize("partition_key", ["fixed", "private"])
 @pytest.mark.parametrize("fields", BUDGETS)
 @settings(max_examples=30)
 @given(script=commands)
 def test_replay_equals_state(
-    fields: dict[str, Any], partition_key: str, script: list[tuple[str, int, int]]
+    fields: dict[str, Any], arithmetic: str, partition_key: str, script: list[tuple[str, int, int]]
 ) -> None:
-    driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE), partition_key)
+    driver = Driver.of(adding(fields, arithmetic), partition_key)
     play(driver, script)
 
     replay = replayed(driver.stored)

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Accounting, Budget
 from dpledger.ledger.entries import Charge, EntryKind
-from dpledger.ledger.state import Crowd, Totals
+from dpledger.ledger.state import Crowd, ExactTotals, Totals
 from dpledger.storage import codec
 from tests.storage.ledgers import ROOMY, charge, intent, same_bits
 
@@ -55,6 +57,32 @@ def test_totals_come_back_bit_for_bit(spent: Floats, open_reservations: int) -> 
     assert same_bits(again.spent, totals.spent)
     assert same_bits(again.reserved, totals.reserved)
     assert again.open_reservations == open_reservations
+
+
+@given(
+    st.lists(st.fractions(0, 10**6), min_size=1, max_size=30).flatmap(
+        lambda spent: st.tuples(st.just(spent), st.permutations(spent), st.integers(0, 3))
+    )
+)
+def test_exact_totals_come_back_as_they_were(parts: tuple[list[Fraction], list[Fraction], int]) -> None:
+    spent, held, open_reservations = parts
+    totals = ExactTotals(Exact.of(spent), Exact.of(held), open_reservations)
+
+    again = codec.totals_from_columns(*codec.columns_of_totals(totals), size=len(spent))
+
+    assert isinstance(again, ExactTotals)
+    assert again.exact_spent.fractions() == totals.exact_spent.fractions()
+    assert again.exact_reserved.fractions() == totals.exact_reserved.fractions()
+    assert same_bits(again.spent, totals.spent)
+    assert same_bits(again.committed, totals.committed)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1:1,2", "1:1,2|x:1,2", "0:1,2|", "1:-1,2|", "1:1,2,3|", "1:1,2||", "1:+1,2|"]
+)
+def test_exact_totals_that_nobody_wrote_are_damaged(text: str) -> None:
+    with pytest.raises(codec.Damaged, match="exact"):
+        codec.totals_from_columns(b"", b"", 0, text, size=2)
 
 
 def budget_with(size: int) -> Budget:

@@ -14,15 +14,17 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
+from dpledger.accounting.rounding import Direction, add
 from dpledger.accounting.sampling import Adjacency
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import ChangeBudget
 from dpledger.ledger.errors import Unavailable
+from dpledger.ledger.state import Totals
 from dpledger.storage import migrate
 from dpledger.storage.engines import make_engine
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata
-from tests.storage.ledgers import open_ledger, spend, write
+from tests.storage.ledgers import charge, open_ledger, same_bits, spend, write
 from tests.support.databases import KINDS, PostgresqlServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +117,25 @@ def test_up_down_and_up_again(blank: Engine) -> None:
     open_ledger(storage)
     assert spend(storage, "adult", 3).sequence == 4
     storage.close()
+
+
+def test_a_ledger_from_before_exact_totals_goes_on_in_floats(blank: Engine) -> None:
+    migrate.upgrade(blank)
+    storage = SqlStorage(blank)
+    open_ledger(storage)
+    before = spend(storage, "adult", 3)
+    storage.close()
+    migrate.downgrade(blank, "0002")
+
+    migrate.upgrade(blank)
+    storage = SqlStorage(blank)
+    upgraded = storage.dataset("adult").book
+    after = spend(storage, "adult", 1)
+    storage.close()
+
+    assert same_bits(upgraded.whole.spent, before.whole.spent)
+    assert isinstance(after.whole, Totals)
+    assert same_bits(after.whole.spent, add(before.whole.spent, charge().amounts, Direction.UP))
 
 
 def test_upgrading_again_changes_nothing(blank: Engine) -> None:

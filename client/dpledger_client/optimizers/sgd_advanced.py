@@ -29,8 +29,9 @@ class SGDAdvanced(CalibratedSGD):
     Notes
     -----
     The service is asked for the noise: each step is an (ε₀, δ₀) Gaussian, amplified by sampling to
-    (ln(1 + q(e^ε₀ − 1)), qδ₀) by Lemma 15.4 of Wang's lectures, and ``steps`` of them compose. The steps are charged what they really cost, which is less: this is a
-    baseline, to be compared at the same (ε, δ).
+    (ln(1 + q(e^ε₀ − 1)), qδ₀) by Lemma 15.4 of Wang's lectures, and ``steps`` of them compose. The
+    steps are charged what they really cost, which is less: this is a baseline, to be compared at the same
+    (ε, δ).
     """
 
     name: ClassVar[str] = "sgd-advanced"
