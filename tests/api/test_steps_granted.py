@@ -56,3 +56,44 @@ def test_a_curve_for_the_plan_alone_loses_nothing(service: Service) -> None:
     refused = service.reserve(10_000, releases=[SUBSAMPLED], sample=POISSON)
 
     assert problem(refused, 409, "budget-exhausted")["fits"]["times"] >= 140
+
+
+@pytest.mark.parametrize(
+    ("budget", "release", "times"),
+    [
+        (
+            {"accounting": "zcdp", "rho": 1.0},
+            {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.0},
+            2,
+        ),
+        ({"accounting": "gdp", "mu": 0.3}, {"mechanism": "gdp", "mu": 0.1}, 9),
+        ({"accounting": "zcdp", "rho": 0.3}, {"mechanism": "zcdp", "rho": 0.1}, 3),
+        (
+            {"accounting": "zcdp", "rho": 1.0, "additive_delta": 0.3},
+            {"mechanism": "approximate", "epsilon": 0.1, "delta": 0.1},
+            3,
+        ),
+    ],
+)
+def test_a_round_budget_is_granted_to_its_last_step(
+    service: Service, budget: dict[str, Any], release: dict[str, Any], times: int
+) -> None:
+    service.open("adult", budget)
+    forecast = {"releases": [release]}
+    before = service.post("/v1/datasets/adult/forecast", forecast).json()["fits"]
+    for _ in range(times - 1):
+        made(service.authorize(release))
+    held = made(service.reserve(1, releases=[release]))
+
+    problem(service.authorize(release), 409, "budget-exhausted")
+    made(service.settle(held["id"], 1))
+    problem(service.authorize(release), 409, "budget-exhausted")
+
+    assert before == times
+    assert service.post("/v1/datasets/adult/forecast", forecast).json()["fits"] == 0
+    shown = service.budget()
+    name = (
+        "additive_delta" if "delta" in release else {"zcdp": "rho", "gdp": "mu_squared"}[budget["accounting"]]
+    )
+    assert shown["spent"][name] == pytest.approx(shown["limit"][name], rel=1e-15)
+    service.verified()
