@@ -746,3 +746,21 @@ def test_deltas_that_add_up_to_the_target_compose(client: TestClient) -> None:
     total = compose(client, plan=parts, delta=0.3, adjacency=ADD_REMOVE, method="basic")
 
     assert (total["epsilon"], total["delta"]) == (0.2, 0.3)
+
+
+@pytest.mark.parametrize("method", ["advanced", "lemma-15.2"])
+def test_a_small_epsilon_is_reached_by_amplified_steps(client: TestClient, method: str) -> None:
+    """Converting the amplified curve alone has a floor on ε, whatever the noise."""
+    sample = {"scheme": "poisson", "rate": 0.001}
+    found = calibrate(
+        client,
+        "noise_std",
+        target={"epsilon": 0.1, "delta": 1e-5},
+        steps=10_000,
+        sample=sample,
+        releases=GAUSSIAN_NOISE,
+        method=method,
+    )
+
+    assert 20.0 < found["value"] < 41.0
+    assert 0.0999 < found["guarantee"]["epsilon"] <= 0.1
