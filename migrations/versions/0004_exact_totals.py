@@ -16,6 +16,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the columns."""
+    """Drop the columns: ledgers that were exact go on in floats, rounded up, and no longer replay to them."""
     op.drop_column("partitions", "exact")
     op.drop_column("datasets", "exact")

@@ -105,7 +105,7 @@ def test_a_run_stops_exactly_when_its_budget_ends(dataset: Dataset) -> None:
         [account.release(Gaussian(1.0, 2.0), look) for _ in range(9)]
 
     assert look.times == 4
-    assert len(list(dataset.entries(kind="authorized"))) == 3
+    assert len(list(dataset.entries(kind="authorized"))) == 4
 
 
 def test_one_key_is_charged_once(dataset: Dataset) -> None:
