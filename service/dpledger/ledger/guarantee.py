@@ -43,12 +43,14 @@ def covering(guarantee: Budget, budget: Budget) -> Budget:
 
     Statement, conditions and proof: the module's text.
     """
-    if (budget.limits <= guarantee.limits).all():
+    pairs = list(zip(guarantee.exact_limits, budget.exact_limits, strict=True))
+    if all(new <= old for old, new in pairs):
         return guarantee
-    if (guarantee.limits <= budget.limits).all():
+    if all(old <= new for old, new in pairs):
         return budget
     limits = np.maximum(guarantee.limits, budget.limits)
-    return replace(guarantee, limits=limits, target=_target(guarantee, budget, limits))
+    exact = None if guarantee.exact is None else tuple(max(pair) for pair in pairs)
+    return replace(guarantee, limits=limits, exact=exact, target=_target(guarantee, budget, limits))
 
 
 def guarantee_fields(book: Book) -> dict[str, Any]:
