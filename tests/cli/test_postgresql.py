@@ -26,5 +26,5 @@ def test_a_session_on_postgresql(postgresql: PostgresqlServer, tmp_path: Path) -
     )
     assert run("verify", *where).code == 0
     assert len(run("export", "adult", *where).out.splitlines()) == 2
-    assert run("forecast", "adult", STEP, *where, "--json").json["fits"] == 399
+    assert run("forecast", "adult", STEP, *where, "--json").json["fits"] == 400
     assert len(run("token", "list", *where, "--json").json["items"]) == 1

@@ -54,7 +54,7 @@ def test_known_answers() -> None:
     assert rho == pytest.approx(expected, rel=1e-9)
     assert rho <= expected * (1.0 + 1e-15)
     # ρ = Δ²/2σ² = 0.005 a step.
-    assert run(*QUESTIONS["steps"], "--json").json["value"] == 99
+    assert run(*QUESTIONS["steps"], "--json").json["value"] == 100
     assert run(*QUESTIONS["mu"], "--json").json["value"] == pytest.approx(2.0, rel=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_answers_in_words_name_their_theorem() -> None:
     told = run(*QUESTIONS["goal"]).out
     assert "bun-steinke" in told
     assert "Bun and Steinke 2016, Proposition 1.3" in told
-    assert run(*QUESTIONS["steps"]).out.splitlines()[0].split() == ["steps", "99"]
+    assert run(*QUESTIONS["steps"]).out.splitlines()[0].split() == ["steps", "100"]
 
 
 def test_a_curve_in_words() -> None:
