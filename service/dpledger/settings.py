@@ -70,6 +70,12 @@ class Settings:
     key_file
         The file with the server's own secrets. Beside an SQLite file, ``<file>.keys.json`` is made
         at the first start; for PostgreSQL it must be named, because all replicas need the same one.
+    mark_file
+        The file with the high-water marks of the ledgers; beside the keys, ``<key file>.marks``, by default.
+    require_standby
+        Whether the service is ready only while PostgreSQL has a synchronous standby.
+    standby_seconds
+        How often it is looked for a synchronous standby, where several hosts are named or one is required.
     expiry_seconds
         How often reservations are looked for that nobody settled in time.
     metrics_datasets
@@ -88,6 +94,9 @@ class Settings:
 
     database: str = DEFAULT_DATABASE
     key_file: Path | None = None
+    mark_file: Path | None = None
+    require_standby: bool = False
+    standby_seconds: float = 10.0
     expiry_seconds: float = 2.0
     metrics_datasets: tuple[str, ...] = ()
     alert_url: str | None = None
@@ -108,7 +117,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.keys_path()
-        self._check_positive("expiry_seconds", "alert_seconds")
+        self._check_positive("expiry_seconds", "alert_seconds", "standby_seconds")
+        if self.require_standby and self.is_sqlite:
+            raise InvalidSettings(variable("require_standby"), "needs PostgreSQL: SQLite has no standby")
         self._check_metrics()
         self._check_alerts()
         if self.otel and find_spec("opentelemetry.sdk") is None:
@@ -127,6 +138,10 @@ class Settings:
         if backend != "sqlite":
             raise InvalidSettings("--key-file", "a PostgreSQL ledger needs DPLEDGER_KEY_FILE or --key-file")
         return Path(f"{_sqlite_file(self.database)}.keys.json")
+
+    def marks_path(self) -> Path:
+        """Where the high-water marks are."""
+        return self.mark_file or Path(f"{self.keys_path()}.marks")
 
     def alert_secret(self) -> bytes:
         """The secret that signs webhooks, without the line's end."""
@@ -202,6 +217,9 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "key_file": Path,
+    "mark_file": Path,
+    "require_standby": _yes_or_no,
+    "standby_seconds": float,
     "expiry_seconds": float,
     "metrics_datasets": _names,
     "alert_secret_file": Path,

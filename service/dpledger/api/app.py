@@ -33,6 +33,7 @@ from dpledger.api.routes import (
     partitions,
     queries,
     reservations,
+    rollbacks,
     tokens,
 )
 from dpledger.api.routing import SECURITY_SCHEME
@@ -54,6 +55,7 @@ _ROUTES = (
     partitions,
     queries,
     reservations,
+    rollbacks,
     tokens,
 )
 Announce = Callable[[str], None]

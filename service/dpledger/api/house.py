@@ -22,12 +22,14 @@ from dpledger.ledger.clock import Clock
 from dpledger.ledger.entries import Charge
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.grouping import GroupCommitter
+from dpledger.ledger.marks import HighWaterMarks
 from dpledger.ledger.reading import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
 from dpledger.storage.fractions import fractions_left
+from dpledger.storage.mark_file import MarkFile, UnusableMarkFile
 from dpledger.storage.repository import open_storage
 from dpledger.storage.sessions import SessionStore
 from dpledger.storage.tokens import TokenStore
@@ -57,11 +59,16 @@ class House:
         self.settings = settings
         self.clock = clock
         self.metrics = metrics
-        keys = load_keys(settings.keys_path())
-        self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
         self.storage = open_storage(settings.database)
         self.storage.on_locked = metrics.lock_waited
         self.tokens = TokenStore(self.storage.database)
+        try:
+            keys = load_keys(settings.keys_path(), has_tokens=self.tokens.any)
+            self.storage.marks = _opened_marks(settings, self.storage.instance())
+        except Exception:
+            self.storage.close()
+            raise
+        self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
         self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
         self.issuer = Issuer(self.tokens, keys.token_key, clock)
         self.sessions = SessionKeeper(self.tokens, SessionStore(self.storage.database), keys.token_key, clock)
@@ -133,6 +140,12 @@ class House:
             lambda: {(outcome,): count for outcome, count in dict(questions.outcomes).items()},
         )
         self.metrics.look_at_gauge(
+            "dpledger_marks_unsaved",
+            "Datasets whose high-water mark is not in its file yet.",
+            (),
+            lambda: {(): self.storage.marks.unsaved},
+        )
+        self.metrics.look_at_gauge(
             "dpledger_remaining_fraction",
             "The part of a dataset's budget that is neither spent nor reserved, rounded down.",
             ("dataset",),
@@ -154,6 +167,17 @@ class House:
             else:
                 if expired:
                     log_event("reservations expired", datasets=expired)
+
+
+def _opened_marks(settings: Settings, instance: str) -> HighWaterMarks:
+    """The marks of a ledger; where nobody has named a file and none can be made, in memory alone."""
+    try:
+        return HighWaterMarks(MarkFile(settings.marks_path(), instance))
+    except UnusableMarkFile as error:
+        if settings.mark_file is not None:
+            raise
+        log_event("high-water marks are kept in memory alone", reason=str(error))
+        return HighWaterMarks()
 
 
 def _hand_out(decided: list[tuple[Ticket, Decided | Exception]]) -> None:

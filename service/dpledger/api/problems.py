@@ -22,6 +22,7 @@ from dpledger.ledger.errors import (
     PreconditionFailed,
     ReservationClosed,
     ReservedByAnother,
+    RolledBack,
     TokenEnded,
     Unavailable,
 )
@@ -66,6 +67,7 @@ METHOD_NOT_ALLOWED = ProblemKind("method-not-allowed", 405, "This address does n
 BUDGET_EXHAUSTED = ProblemKind("budget-exhausted", 409, "The budget does not cover this")
 ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name is taken")
 RESERVATION_CLOSED = ProblemKind("reservation-closed", 409, "The reservation is no longer open")
+LEDGER_ROLLED_BACK = ProblemKind("ledger-rolled-back", 409, "The ledger is behind its high-water mark")
 KEY_IN_FLIGHT = ProblemKind("idempotency-key-in-flight", 409, "The first request is still being decided")
 PRECONDITION_FAILED = ProblemKind("precondition-failed", 412, "The state moved on")
 PAYLOAD_TOO_LARGE = ProblemKind("payload-too-large", 413, "The body is too large")
@@ -106,6 +108,7 @@ DOMAIN_ERRORS: dict[type[Exception], Rule] = {
     PreconditionFailed: Rule(PRECONDITION_FAILED, ("expected", "found")),
     ReservationClosed: Rule(RESERVATION_CLOSED, ("reservation", "how")),
     ReservedByAnother: Rule(FORBIDDEN, ("reservation",)),
+    RolledBack: Rule(LEDGER_ROLLED_BACK, ("dataset", "sequence", "entry", "found")),
     TokenEnded: Rule(TOKEN_ENDED, headers=_CHALLENGE),
     Unavailable: Rule(UNAVAILABLE, headers={"Retry-After": str(Unavailable.retry_after_seconds)}),
 }

@@ -35,6 +35,7 @@ _KEY_PROBLEMS = (
     problems.KEY_IN_FLIGHT,
     problems.KEY_REUSED,
     problems.TOKEN_ENDED,
+    problems.LEDGER_ROLLED_BACK,
 )
 _DATABASE_PROBLEMS = (problems.UNAVAILABLE,)
 

@@ -286,6 +286,14 @@ class BudgetChangeBody(Body):
     reason: Annotated[Prose, Field(min_length=1)]
 
 
+class RollbackBody(Body):
+    """The last entry that was seen of a ledger and is lost, as the refusal names it, and why to go on."""
+
+    sequence: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    entry: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    reason: Annotated[Prose, Field(min_length=1)]
+
+
 class PartitionsBody(Body):
     """Disjoint parts to be opened: by name, or by number as many as ``count`` says."""
 

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,19 @@ def new_keys() -> ServerKeys:
     return ServerKeys(secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES))
 
 
-def load_keys(path: Path) -> ServerKeys:
-    """Read the key file; where there is none, make one first.
+def load_keys(path: Path, *, has_tokens: Callable[[], bool] = lambda: False) -> ServerKeys:
+    """Read the key file; where there is none and no token was made with one, make one first.
 
     Two processes that start together agree on one file: whoever links it into place first wins, and
     both read what is there then.
     """
     if not path.exists():
+        if has_tokens():
+            raise BadKeyFile(
+                f"there is no key file {path}, and the ledger has tokens that were made with one: name the right"
+                " file by --key-file or DPLEDGER_KEY_FILE, or put it back. If it is lost for good, dpledger token"
+                " create --new-keys makes another, and every token ends"
+            )
         _create(path, new_keys())
     return _read(path)
 

@@ -33,6 +33,7 @@ class Kind(enum.Enum):
     RESERVED = "reserved"
     SETTLED = "settled"
     EXPIRED = "expired"
+    ROLLBACK_ACCEPTED = "rollback-accepted"
 
 
 @at_a_ledger

@@ -422,6 +422,7 @@ def _what(stored: StoredEntry) -> str:
 _WHAT = {
     EntryKind.OPENED: "the ledger's first entry",
     EntryKind.BUDGET_CHANGED: "another limit",
+    EntryKind.ROLLBACK_ACCEPTED: "lost entries given up",
     EntryKind.PARTITIONS_OPENED: "disjoint parts with ledgers of their own",
 }
 

@@ -8,11 +8,13 @@ from dpledger.ledger.entries import Charge
 from dpledger.ledger.state import Partition
 
 __all__ = [
+    "AcceptRollback",
     "Authorize",
     "ChangeBudget",
     "Command",
     "Expire",
     "OpenPartitions",
+    "Record",
     "Reservation",
     "Reserve",
     "Settle",
@@ -84,4 +86,15 @@ class OpenPartitions:
     budget: Budget | None = None
 
 
-Command = Authorize | Reserve | Settle | Expire | ChangeBudget | OpenPartitions
+@dataclass(frozen=True, eq=False)
+class AcceptRollback:
+    """An administrator gives up entries up to ``sequence``, which the ledger held and holds no more."""
+
+    sequence: int
+    entry: str
+    reason: str
+
+
+Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback
+"""What is never refused: it records what happened or was decided elsewhere."""
+Command = Authorize | Reserve | Record

@@ -18,11 +18,13 @@ from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import (
+    AcceptRollback,
     Authorize,
     ChangeBudget,
     Command,
     Expire,
     OpenPartitions,
+    Record,
     Reservation,
     Reserve,
     Settle,
@@ -261,10 +263,11 @@ _KINDS: dict[type[Any], EntryKind] = {
     Expire: EntryKind.EXPIRED,
     ChangeBudget: EntryKind.BUDGET_CHANGED,
     OpenPartitions: EntryKind.PARTITIONS_OPENED,
+    AcceptRollback: EntryKind.ROLLBACK_ACCEPTED,
 }
 
 
-def _particulars(command: Reserve | Settle | Expire | ChangeBudget | OpenPartitions) -> dict[str, Any]:
+def _particulars(command: Reserve | Record) -> dict[str, Any]:
     if isinstance(command, Reserve):
         return {
             "run": command.run,
@@ -285,6 +288,9 @@ def _particulars(command: Reserve | Settle | Expire | ChangeBudget | OpenPartiti
     if isinstance(command, ChangeBudget):
         detail = {"budget": command.budget.document, "reason": command.reason}
         return {"detail": _json(detail)}
+    if isinstance(command, AcceptRollback):
+        lost = {"sequence": command.sequence, "entry": command.entry}
+        return {"detail": _json({"lost": lost, "reason": command.reason})}
     own = None if command.budget is None else command.budget.document
     return {"detail": _json({"names": command.names, "budget": own})}
 
@@ -314,6 +320,8 @@ def apply(book: Book, command: Command) -> tuple[Book, tuple[Partition, ...]]:
         return _closed(book, command)
     if isinstance(command, ChangeBudget):
         return _changed(book, command.budget), ()
+    if isinstance(command, AcceptRollback):
+        return book, ()
     return _opened(book, command)
 
 

@@ -40,6 +40,7 @@ class EntryKind(enum.Enum):
     RESERVED = "reserved"
     SETTLED = "settled"
     EXPIRED = "expired"
+    ROLLBACK_ACCEPTED = "rollback-accepted"
 
 
 @dataclass(frozen=True, eq=False)

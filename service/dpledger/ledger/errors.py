@@ -8,6 +8,7 @@ LedgerError
 ├── PreconditionFailed      If-Match names another state than the present one
 ├── ReservationClosed       settled or expired before
 ├── ReservedByAnother       the caller's token did not make the reservation
+├── RolledBack              the ledger no longer holds an entry that it was seen to hold
 ├── TokenEnded              the token was revoked or expired while the request was on its way
 └── Unavailable             the database cannot be reached or written now
 """
@@ -21,6 +22,7 @@ __all__ = [
     "PreconditionFailed",
     "ReservationClosed",
     "ReservedByAnother",
+    "RolledBack",
     "TokenEnded",
     "Unavailable",
 ]
@@ -89,6 +91,27 @@ class ReservedByAnother(LedgerError):
         self.reservation = reservation
         super().__init__(
             f"reservation {reservation} can be settled by the token that reserved it or by an admin"
+        )
+
+
+class RolledBack(LedgerError):
+    """An older copy of the ledger is in its place, or its newest entries were lost.
+
+    ``sequence`` and ``entry`` are the last entry that was seen, ``found`` is where the ledger is now: 0
+    where the dataset is gone.
+    """
+
+    def __init__(self, dataset: str, sequence: int, entry: str, found: int) -> None:
+        self.dataset = dataset
+        self.sequence = sequence
+        self.entry = entry
+        self.found = found
+        now = f"is now at entry {found}, and does not hold it" if found else "is not there any more"
+        super().__init__(
+            f"dataset {dataset} was at entry {sequence} and {now}: an older copy is in its place, or entries"
+            " were lost. Put the newest copy back; or lower the budget by what was spent since, as"
+            " docs/operations.md says, and go on with:"
+            f" dpledger accept-rollback {dataset} --lost {sequence}:{entry} --reason TEXT"
         )
 
 

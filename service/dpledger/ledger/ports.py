@@ -15,6 +15,7 @@ from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget, Plan
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, Entry
+from dpledger.ledger.marks import Mark
 from dpledger.ledger.state import Book, Partition
 
 __all__ = [
@@ -184,12 +185,19 @@ class Known(NamedTuple):
 class Transaction(Protocol):
     """One database transaction, seen from the ledger."""
 
-    def lock(self, names: Sequence[str]) -> dict[str, Book]:
-        """Lock the datasets' rows in sorted order and read their books; raises NotFound."""
+    def lock(self, names: Sequence[str], *, rolled_back: bool = False) -> dict[str, Book]:
+        """Lock the datasets' rows in sorted order and read their books; raises NotFound.
+
+        Raises RolledBack for a ledger that is behind its high-water mark, unless ``rolled_back`` allows it.
+        """
+        ...
+
+    def holds(self, book: Book, mark: Mark) -> bool:
+        """Whether a locked ledger has this very entry."""
         ...
 
     def open_dataset(self, dataset: NewDataset) -> Book:
-        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists."""
+        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists or RolledBack."""
         ...
 
     def known(self, dataset_id: int, intents: Sequence[Intent], now_us: int) -> "Known":
@@ -278,6 +286,10 @@ class Storage(Protocol):
 
     def dataset(self, name: str) -> DatasetRow:
         """One dataset as last committed; raises NotFound."""
+        ...
+
+    def refuse_rolled_back(self, name: str) -> None:
+        """Raise RolledBack if the ledger as last committed is behind its high-water mark."""
         ...
 
     def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:

@@ -21,7 +21,7 @@ from dpledger.ledger.answers import identifier
 from dpledger.ledger.budget import Accounting, Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, moment
-from dpledger.ledger.errors import NotFound
+from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
@@ -152,7 +152,16 @@ class LedgerReader:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             # What was tampered with may no longer be readable at all.
             return _verdict(name, reached, False, [f"cannot be replayed: {error}"])
+        found = self._behind_mark(name) + found
         return _verdict(name, stored.row.book.sequence, not found, found, replay.head.hex())
+
+    def _behind_mark(self, name: str) -> list[str]:
+        """What the chain alone cannot show: that the ledger was longer, or another one."""
+        try:
+            self._storage.refuse_rolled_back(name)
+        except RolledBack as error:
+            return [str(error)]
+        return []
 
     def _replayed(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
         """Replay up to a moment at which the book, the partitions and the reservations were read together.
@@ -165,7 +174,7 @@ class LedgerReader:
             if stored.is_one_row or self._storage.dataset(name).book.head == stored.row.book.head:
                 return stored
         with self._storage.begin() as transaction:
-            transaction.lock([name])
+            transaction.lock([name], rolled_back=True)
             return self._caught_up(name, replay, progress)
 
     def _caught_up(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:

@@ -15,6 +15,7 @@ from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import (
+    AcceptRollback,
     Authorize,
     ChangeBudget,
     Command,
@@ -142,6 +143,8 @@ class Replay:
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.BUDGET_CHANGED:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
+        if entry.kind is EntryKind.ROLLBACK_ACCEPTED:
+            return AcceptRollback(detail["lost"]["sequence"], detail["lost"]["entry"], detail["reason"])
         own = detail["budget"]
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
 

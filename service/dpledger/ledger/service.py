@@ -17,11 +17,19 @@ from dpledger.ledger.budget import Plan
 from dpledger.ledger.bulk import authorize_all
 from dpledger.ledger.charging import fitting
 from dpledger.ledger.clock import Clock
-from dpledger.ledger.commands import ChangeBudget, OpenPartitions, Reservation, Reserve, Settle
+from dpledger.ledger.commands import (
+    AcceptRollback,
+    ChangeBudget,
+    OpenPartitions,
+    Reservation,
+    Reserve,
+    Settle,
+)
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.entries import Charge, Entry, EntryKind, moment
 from dpledger.ledger.errors import AlreadyExists, PreconditionFailed, ReservedByAnother
 from dpledger.ledger.guarantee import guarantee_fields, limit_warnings
+from dpledger.ledger.marks import Mark
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import Intent, NewDataset, NewEntry, Storage, Transaction
 from dpledger.ledger.receipts import Signer
@@ -121,6 +129,19 @@ class LedgerService:
         budget.relimited(fields, adjacency)  # which refuses what this accounting does not take
         plan = Plan.from_fields(fields["plan"], adjacency)
         return plan, self.charge(Spend(name, "", plan.step.releases, plan.step.sample))
+
+    def accept_rollback(self, name: str, lost: Mark, reason: str, intent: Intent) -> Answer:
+        """Give up entries that the ledger has lost, as an entry, so that whoever waits for them goes on."""
+
+        def work(transaction: Transaction, sitting: Sitting) -> Answer:
+            if transaction.holds(sitting.book, lost):
+                raise InvalidInput("entry", "one that the ledger has lost; it holds this one", lost.sequence)
+            taken = sitting.record(AcceptRollback(lost.sequence, lost.head.hex(), reason), intent.actor)
+            remaining = taken.budget.remaining_at(taken.fraction)
+            body = {"name": name, "sequence": taken.entry.sequence, "remaining": remaining}
+            return Answer("granted", text(body))
+
+        return self._teller.answer_once(name, intent, work, rolled_back=True)
 
     def open_partitions(
         self, name: str, wanted: Sequence[str] | int, budget_fields: dict[str, Any] | None, intent: Intent

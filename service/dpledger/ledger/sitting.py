@@ -9,12 +9,10 @@ from dpledger.ledger.budget import Budget
 from dpledger.ledger.charging import check_equal_sizes
 from dpledger.ledger.commands import (
     Authorize,
-    ChangeBudget,
     Expire,
-    OpenPartitions,
+    Record,
     Reservation,
     Reserve,
-    Settle,
 )
 from dpledger.ledger.decide import (
     Granted,
@@ -119,7 +117,7 @@ class Sitting:
         budget = self.book.budget
         return [Taken(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
 
-    def record(self, command: Settle | Expire | ChangeBudget | OpenPartitions, actor: str) -> Taken:
+    def record(self, command: Record, actor: str) -> Taken:
         """Record what happened or was decided elsewhere; never refused."""
         outcome = decide(self.book, command, self.stamp(actor))
         assert isinstance(outcome, Granted), "only spending can be refused"

@@ -39,12 +39,17 @@ class Teller:
             return run_in_transaction(self.storage, work)
 
     def answer_once(
-        self, name: str, intent: Intent, work: Callable[[Transaction, Sitting], Answer]
+        self,
+        name: str,
+        intent: Intent,
+        work: Callable[[Transaction, Sitting], Answer],
+        *,
+        rolled_back: bool = False,
     ) -> Answer:
         """Lock a dataset, answer a known key from memory, else do ``work`` and keep its answer."""
 
         def locked(transaction: Transaction) -> Answer:
-            book = transaction.lock([name])[name]
+            book = transaction.lock([name], rolled_back=rolled_back)[name]
             self.refuse_ended(transaction, intent)
             known = self.known(transaction, book.dataset_id, intent)
             if known is not None:

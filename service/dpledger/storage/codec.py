@@ -46,6 +46,7 @@ KIND_CODES = {
     EntryKind.RESERVED: 5,
     EntryKind.SETTLED: 6,
     EntryKind.EXPIRED: 7,
+    EntryKind.ROLLBACK_ACCEPTED: 8,
 }
 KINDS = {code: kind for kind, code in KIND_CODES.items()}
 

@@ -8,17 +8,20 @@ PostgreSQL: READ COMMITTED, in which ``SELECT … FOR UPDATE`` waits and then re
 transaction left. Several hosts may be named; the one that takes writes is used.
 """
 
+import contextlib
 import math
+import os
 import re
 import select
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 
-__all__ = ["BUSY_SECONDS", "make_engine", "normalized_url", "reading_engine"]
+__all__ = ["BUSY_SECONDS", "make_engine", "normalized_url", "reading_engine", "sqlite_file"]
 
 BUSY_SECONDS = 5.0
 """How long a transaction waits for another one before it gives up."""
@@ -80,12 +83,51 @@ def _sqlite_engine(url: URL, *, reading: bool = False) -> Engine:
     if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":
         raise ArgumentError("a ledger needs a file: sqlite:///budget.db")
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, **_POOL)
+    _keep_to_the_file(engine, sqlite_file(url))
     event.listen(engine, "connect", _prepare_sqlite)
     if reading:
         event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only=ON"))
     begin = "BEGIN" if reading else "BEGIN IMMEDIATE"
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
+
+
+def sqlite_file(url: URL) -> Path:
+    """The file that an SQLite URL names."""
+    return Path((url.database or "").removeprefix("file:").partition("?")[0])
+
+
+def _keep_to_the_file(engine: Engine, file: Path) -> None:
+    """Make the file for its owner alone, and connect anew when another one has taken its name.
+
+    A connection stays with the file that it opened, also when that has no name any more: what was written
+    there would be gone with the process. SQLite gives the files beside it the same mode.
+    """
+
+    def made(_dialect: object, _record: object, _arguments: object, _options: object) -> None:
+        # Where it cannot be made, SQLite says why.
+        with contextlib.suppress(OSError):
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def opened(_connection: object, record: Any) -> None:
+        record.info["file"] = _identity(file)
+
+    def taken(_connection: object, record: Any, _fairy: object) -> None:
+        found = _identity(file)
+        if found is not None and found != record.info["file"]:
+            raise DisconnectionError("another file has taken the database's name")
+
+    event.listen(engine, "do_connect", made)
+    event.listen(engine, "connect", opened)
+    event.listen(engine, "checkout", taken)
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _SQLITE_SETTINGS = (

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, event
 
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.errors import Unavailable
+from dpledger.ledger.marks import HighWaterMarks
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, ReservationRow, RunRow, StoredEntry
 from dpledger.ledger.state import Partition
 from dpledger.storage import books, entries, migrate, partitions, reservations, runs
@@ -17,6 +18,7 @@ from dpledger.storage.cache import Cache, Notes
 from dpledger.storage.database import Database
 from dpledger.storage.engines import make_engine
 from dpledger.storage.meta import instance_id
+from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
 from dpledger.storage.transaction import SqlTransaction
 
 __all__ = ["SqlStorage", "open_storage"]
@@ -42,6 +44,8 @@ class SqlStorage:
     def __init__(self, engine: Engine) -> None:
         self.database = Database(engine)
         self._known = Cache(_REMEMBERED)
+        self.marks = HighWaterMarks()
+        """How far each ledger came; whoever keeps them in a file puts its own here before the first use."""
         self.on_locked: Callable[[float], None] = _not_noted
         """Told how many seconds each transaction waited for its datasets."""
         # A new connection may lead to another server, where numbers mean what they mean there.
@@ -56,8 +60,17 @@ class SqlStorage:
         notes = Notes(self._known)
         began = time.perf_counter()
         with self.database.begin() as session:
-            yield SqlTransaction(session, notes, lambda: self.on_locked(time.perf_counter() - began))
+            transaction = SqlTransaction(
+                session, notes, lambda: self.on_locked(time.perf_counter() - began), self._guard()
+            )
+            yield transaction
         notes.publish()
+        if transaction.moved:
+            self.marks.advance(transaction.moved.values())
+
+    def _guard(self) -> RollbackGuard:
+        # Another state of the database gives other meanings to the numbers that are known.
+        return RollbackGuard(self.marks, self._known.clear)
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""
@@ -72,6 +85,19 @@ class SqlStorage:
         """One dataset as last committed; raises NotFound."""
         with self.database.read() as session:
             return books.dataset_named(session, name)
+
+    def refuse_rolled_back(self, name: str) -> None:
+        """Raise RolledBack if the ledger as last committed is behind its high-water mark."""
+        # First the mark: read later, it might be that of an entry which this look does not see yet.
+        mark = self.marks.reread(name)
+        if mark is not None:
+            with self.database.read() as session:
+                refuse_unless_accepted(session, books.dataset_named(session, name).book, mark)
+
+    def instance(self) -> str:
+        """The database's own random id."""
+        with self.database.read() as session:
+            return instance_id(session)
 
     def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:
         """Datasets by name, behind ``after``."""
@@ -121,5 +147,6 @@ class SqlStorage:
         return {"database": self.database.engine.dialect.name, "schema": found, "instance": instance}
 
     def close(self) -> None:
-        """Close every connection."""
+        """Save the marks and close every connection."""
+        self.marks.close()
         self.database.close()

@@ -94,6 +94,11 @@ class TokenStore:
 
         return run_in_transaction(self._database, work)
 
+    def any(self) -> bool:
+        """Whether there is a token, revoked or not."""
+        with self._database.read() as session:
+            return bool(session.rows(_ANY, {})[0][0])
+
     def get(self, token_id: str) -> TokenRow:
         """One token, revoked or not; raises NotFound."""
         with self._database.read() as session:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import Reservation
 from dpledger.ledger.entries import Charge, Entry, EntryKind
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.ports import Intent, Known, NewDataset, NewEntry, Refusal, StoredAnswer, StoredEntry
 from dpledger.ledger.state import Book, Partition
 from dpledger.storage import answers as answer_rows
@@ -15,6 +17,7 @@ from dpledger.storage import partitions as partition_rows
 from dpledger.storage.cache import Notes
 from dpledger.storage.failures import Busy
 from dpledger.storage.lists import rows_of_each
+from dpledger.storage.rollback import RollbackGuard, holds
 from dpledger.storage.session import Session
 
 __all__ = ["BrokenChain", "NotLocked", "SqlTransaction"]
@@ -31,24 +34,44 @@ class BrokenChain(Exception):
 class SqlTransaction:
     """Implements :class:`dpledger.ledger.ports.Transaction`."""
 
-    def __init__(self, session: Session, notes: Notes, locked: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        notes: Notes,
+        locked: Callable[[], None] = lambda: None,
+        guard: RollbackGuard | None = None,
+    ) -> None:
         self._session = session
+        self._guard = guard or RollbackGuard(HighWaterMarks(), lambda: None)
         self._tell_locked = locked
         self._notes = notes
         self._locked: dict[int, Book] = {}
+        self.moved: dict[int, Book] = {}
+        """The books that entries were appended to, as they are when this transaction is committed."""
 
-    def lock(self, names: Sequence[str]) -> dict[str, Book]:
-        """Lock the datasets' rows in sorted order and read their books; raises NotFound."""
-        found = books.lock_books(self._session, self._notes, names)
+    def lock(self, names: Sequence[str], *, rolled_back: bool = False) -> dict[str, Book]:
+        """Lock the datasets' rows in sorted order and read their books; raises NotFound or RolledBack."""
+        try:
+            found = books.lock_books(self._session, self._notes, names)
+        except NotFound as error:
+            self._guard.check_missing(error.name)
+            raise
         self._tell_locked()
+        if not rolled_back:
+            self._guard.check(self._session, found.values())
         self._locked.update({book.dataset_id: book for book in found.values()})
         return found
 
     def open_dataset(self, dataset: NewDataset) -> Book:
-        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists."""
+        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists or RolledBack."""
         book = books.open_book(self._session, self._notes, dataset)
+        self._guard.check_missing(dataset.name)
         self._locked[book.dataset_id] = book
         return book
+
+    def holds(self, book: Book, mark: Mark) -> bool:
+        """Whether a locked ledger has this very entry."""
+        return holds(self._session, self._book(book.dataset_id), mark)
 
     def known(self, dataset_id: int, intents: Sequence[Intent], now_us: int) -> Known:
         """What is known of intents: whose tokens ended, and what answered their keys before."""
@@ -91,6 +114,7 @@ class SqlTransaction:
         with self._session.all_or_nothing():
             self._append(dataset_id, before, after, entries)
         self._locked[dataset_id] = after
+        self.moved[dataset_id] = after
 
     def _append(self, dataset_id: int, before: Book, after: Book, entries: Sequence[NewEntry]) -> None:
         appended = [each.entry for each in entries]

@@ -1,0 +1,83 @@
+"""Comparing a ledger with its high-water mark, inside the transaction that is about to use it."""
+
+import json
+from collections.abc import Callable, Iterable
+
+from sqlalchemy import BigInteger, bindparam, select
+
+from dpledger.ledger.entries import EntryKind
+from dpledger.ledger.errors import RolledBack
+from dpledger.ledger.marks import HighWaterMarks, Mark, mark_of
+from dpledger.ledger.ports import EntryFilter
+from dpledger.ledger.state import Book
+from dpledger.storage.entries import entries_page
+from dpledger.storage.lists import of_dataset
+from dpledger.storage.session import Session
+from dpledger.storage.tables import entries
+
+__all__ = ["RollbackGuard", "holds", "refuse_unless_accepted"]
+
+_HASH = select(entries.c.hash).where(
+    of_dataset(entries.c.dataset_id), entries.c.sequence == bindparam("sequence", type_=BigInteger)
+)
+_PAGE = 100
+
+
+def holds(session: Session, book: Book, mark: Mark) -> bool:
+    """Whether the ledger has this very entry."""
+    if mark.sequence >= book.sequence:
+        return mark == mark_of(book)
+    row = session.row(_HASH, {"dataset_id": book.dataset_id, "sequence": mark.sequence})
+    return row is not None and bytes(row[0]) == mark.head
+
+
+class RollbackGuard:
+    """Refuses ledgers that lost an entry, unless an administrator has accepted that very loss.
+
+    ``forget`` drops what this process remembers of the database's contents.
+    """
+
+    def __init__(self, marks: HighWaterMarks, forget: Callable[[], None]) -> None:
+        self._marks = marks
+        self._forget = forget
+
+    def check(self, session: Session, books: Iterable[Book]) -> None:
+        """Raise RolledBack for the first locked ledger that no longer holds the entry of its mark."""
+        for book in books:
+            mark = self._marks.get(book.name)
+            if mark is None or mark == mark_of(book):
+                continue
+            if mark.sequence < book.sequence:
+                # Another process has written: one with the same file may know more than this one.
+                mark = self._marks.reread(book.name) or mark
+            if not holds(session, book, mark):
+                self._forget()
+                refuse_unless_accepted(session, book, mark)
+                self._marks.replace(book.name, mark, mark_of(book))
+
+    def check_missing(self, name: str) -> None:
+        """Raise RolledBack for a dataset that is not there, and was."""
+        mark = self._marks.get(name)
+        if mark is not None:
+            self._forget()
+            raise RolledBack(name, mark.sequence, mark.head.hex(), 0)
+
+
+def refuse_unless_accepted(session: Session, book: Book, mark: Mark) -> None:
+    """Raise RolledBack for a ledger without the entry of its mark, unless one of its entries gives that up."""
+    if not (holds(session, book, mark) or _accepted(session, book, mark)):
+        raise RolledBack(book.name, mark.sequence, mark.head.hex(), book.sequence)
+
+
+def _accepted(session: Session, book: Book, mark: Mark) -> bool:
+    """Whether an entry of the ledger gives up exactly this mark: its hash occurs in no other history."""
+    lost = {"sequence": mark.sequence, "entry": mark.head.hex()}
+    after = 0
+    while True:
+        chosen = EntryFilter(after=after, limit=_PAGE, kind=EntryKind.ROLLBACK_ACCEPTED.value)
+        page = entries_page(session, book.dataset_id, chosen)
+        if any(json.loads(each.entry.detail or "{}").get("lost") == lost for each in page):
+            return True
+        if len(page) < _PAGE:
+            return False
+        after = page[-1].entry.sequence
