@@ -65,6 +65,9 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
     given = {
         "DPLEDGER_DATABASE": POSTGRESQL,
         "DPLEDGER_KEY_FILE": "keys.json",
+        "DPLEDGER_MARK_FILE": "elsewhere/marks",
+        "DPLEDGER_REQUIRE_STANDBY": "yes",
+        "DPLEDGER_STANDBY_SECONDS": "3",
         "DPLEDGER_EXPIRY_SECONDS": "0.5",
         "DPLEDGER_METRICS_DATASETS": "adult, trips,,adult",
         "DPLEDGER_ALERT_URL": "https://example.org/hook?token=hidden",
@@ -79,6 +82,9 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
     assert found == Settings(
         database=POSTGRESQL,
         key_file=Path("keys.json"),
+        mark_file=Path("elsewhere/marks"),
+        require_standby=True,
+        standby_seconds=3.0,
         expiry_seconds=0.5,
         metrics_datasets=("adult", "trips"),
         alert_url="https://example.org/hook?token=hidden",
@@ -88,6 +94,17 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
         otel=True,
     )
     assert found.alert_secret() == SECRET.encode()
+
+
+def test_marks_are_beside_the_keys_unless_they_are_named() -> None:
+    assert Settings("sqlite:///a.db").marks_path() == Path("a.db.keys.json.marks")
+    assert Settings("sqlite:///a.db", Path("k")).marks_path() == Path("k.marks")
+    assert Settings("sqlite:///a.db", mark_file=Path("m")).marks_path() == Path("m")
+
+
+def test_sqlite_has_no_standby_to_require() -> None:
+    with pytest.raises(InvalidSettings, match="SQLite has no standby"):
+        Settings("sqlite:///a.db", require_standby=True)
 
 
 def test_what_is_absent_or_empty_has_its_default() -> None:

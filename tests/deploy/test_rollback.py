@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dpledger.storage.mark_file import BadMarkFile
 from tests.api.service import GAUSSIAN, Service, made, problem, running
 from tests.deploy.clusters import binaries
 from tests.support.databases import PostgresqlServer
@@ -280,6 +281,6 @@ def test_a_fresh_ledger_in_the_place_of_one_with_marks_does_not_start(ledger: Pa
         service.open("adult", ROOMY)
     ledger.unlink()
 
-    with pytest.raises(Exception, match=r"keys\.json\.marks.*another ledger"):
-        with running(f"sqlite:///{ledger}", keys):
-            pass
+    refused = pytest.raises(BadMarkFile, match=r"keys\.json\.marks.*another ledger")
+    with refused, running(f"sqlite:///{ledger}", keys):
+        pass

@@ -166,6 +166,7 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
         "reserved": 5,
         "settled": 6,
         "expired": 7,
+        "rollback-accepted": 8,
     }
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from dpledger.ledger.budget import Budget
 from dpledger.ledger.commands import (
+    AcceptRollback,
     Authorize,
     ChangeBudget,
     Expire,
@@ -138,6 +139,7 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
             book = taken(transaction, book, Reserve(step, "run-2", 10**9, 2**53), 13)
             held = transaction.reservation(book.dataset_id, held_at)
             book = taken(transaction, book, close(held), 14)
+        taken(transaction, book, AcceptRollback(99, "ab" * 32, "restored"), 15)
     return new
 
 

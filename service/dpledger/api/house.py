@@ -34,7 +34,7 @@ from dpledger.storage.repository import open_storage
 from dpledger.storage.sessions import SessionStore
 from dpledger.storage.tokens import TokenStore
 
-__all__ = ["LONG", "House", "takes_long"]
+__all__ = ["LONG", "House", "opened_marks", "takes_long"]
 
 T = TypeVar("T")
 Ticket = asyncio.Future[Decided | Exception]
@@ -64,7 +64,7 @@ class House:
         self.tokens = TokenStore(self.storage.database)
         try:
             keys = load_keys(settings.keys_path(), has_tokens=self.tokens.any)
-            self.storage.marks = _opened_marks(settings, self.storage.instance())
+            self.storage.marks = opened_marks(settings, self.storage.instance())
         except Exception:
             self.storage.close()
             raise
@@ -169,7 +169,7 @@ class House:
                     log_event("reservations expired", datasets=expired)
 
 
-def _opened_marks(settings: Settings, instance: str) -> HighWaterMarks:
+def opened_marks(settings: Settings, instance: str) -> HighWaterMarks:
     """The marks of a ledger; where nobody has named a file and none can be made, in memory alone."""
     try:
         return HighWaterMarks(MarkFile(settings.marks_path(), instance))

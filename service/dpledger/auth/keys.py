@@ -55,9 +55,9 @@ def load_keys(path: Path, *, has_tokens: Callable[[], bool] = lambda: False) -> 
     if not path.exists():
         if has_tokens():
             raise BadKeyFile(
-                f"there is no key file {path}, and the ledger has tokens that were made with one: name the right"
-                " file by --key-file or DPLEDGER_KEY_FILE, or put it back. If it is lost for good, dpledger token"
-                " create --new-keys makes another, and every token ends"
+                f"there is no key file {path}, and the ledger has tokens that were made with one: name the"
+                " right file by --key-file or DPLEDGER_KEY_FILE, or put it back. If it is lost for good,"
+                " dpledger token create --new-keys makes another, and every token ends"
             )
         _create(path, new_keys())
     return _read(path)

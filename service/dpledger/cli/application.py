@@ -7,7 +7,7 @@ import typer
 from dpledger import __version__
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
-from dpledger.cli.history import entries, export, verify
+from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.questions import calibrate, convert, cost, forecast
 from dpledger.cli.serving import migrate, serve
 from dpledger.cli.tokens import tokens
@@ -38,7 +38,7 @@ def dpledger(
     """
 
 
-for command in (serve, migrate, entries, verify, export, cost, convert, calibrate, forecast):
+for command in (serve, migrate, entries, verify, accept_rollback, export, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")

@@ -11,14 +11,18 @@ from pydantic import ValidationError
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from dpledger.api.house import opened_marks
 from dpledger.api.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
-from dpledger.auth.keys import BadKeyFile
+from dpledger.auth.keys import BadKeyFile, load_keys
 from dpledger.cli.failures import ExitCode, Failed, failure_of
 from dpledger.ledger.replay import BrokenLedger
-from dpledger.settings import InvalidSettings
+from dpledger.settings import InvalidSettings, Settings
 from dpledger.storage import engines, failures, migrate
+from dpledger.storage.mark_file import BadMarkFile
+from dpledger.storage.repository import open_storage
+from dpledger.storage.tokens import TokenStore
 
-__all__ = ["files_of", "make_schema", "one_line_failures", "refuse_foreign", "refuse_missing"]
+__all__ = ["check_files", "files_of", "make_schema", "one_line_failures", "refuse_foreign", "refuse_missing"]
 
 _PROBLEMS: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, RefusedRequest, ValidationError)
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -29,7 +33,7 @@ def one_line_failures() -> Iterator[None]:
     """Tell in one line what a database, its key file or the ledger in it refuses."""
     try:
         yield
-    except (BadKeyFile, FileNotFoundError) as error:
+    except (BadKeyFile, BadMarkFile, FileNotFoundError) as error:
         raise Failed(ExitCode.FAILURE, str(error)) from None
     except InvalidSettings as error:
         raise Failed(ExitCode.USAGE, f"{error.option}: {error}") from None
@@ -72,6 +76,13 @@ def refuse_foreign(database: str) -> None:
         raise Failed(ExitCode.REFUSED, f"{file} holds the tables of another program, and no ledger")
 
 
+def check_files(settings: Settings) -> None:
+    """Open what a service needs and close it again: the database, the key file and the marks."""
+    with contextlib.closing(open_storage(settings.database)) as storage:
+        load_keys(settings.keys_path(), has_tokens=TokenStore(storage.database).any)
+        opened_marks(settings, storage.instance()).close()
+
+
 def make_schema(database: str) -> None:
     """Make a ledger where there is nothing yet; an older one is left as it is."""
     engine = engines.make_engine(database)
@@ -86,9 +97,10 @@ def files_of(database: str, key_file: Path | None) -> set[Path]:
     """The files that a ledger keeps on this machine, which nothing else may be written over."""
     with one_line_failures():
         file = _file_of(database)
-    endings = ("", "-wal", "-shm", "-journal", ".keys.json")
+    endings = ("", "-wal", "-shm", "-journal", ".keys.json", ".keys.json.marks")
     beside = [] if file is None else [Path(f"{file}{ending}") for ending in endings]
-    return {each.resolve() for each in (*beside, key_file) if each is not None}
+    marks = None if key_file is None else Path(f"{key_file}.marks")
+    return {each.resolve() for each in (*beside, key_file, marks) if each is not None}
 
 
 def _file_of(database: str) -> Path | None:

@@ -6,7 +6,8 @@ never changed on the way: only ``migrate`` and ``serve`` do that, and ``token cr
 """
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpledger.api.forecasting import charge_question, forecast, read_state
@@ -20,15 +21,19 @@ from dpledger.auth.issuer import Issuer, TokenRequest
 from dpledger.auth.keys import load_keys
 from dpledger.cli.databases import make_schema, one_line_failures, refuse_foreign, refuse_missing
 from dpledger.cli.failures import ExitCode, Failed
-from dpledger.cli.ledgers import EntryQuery, Fields, Page, Progress
+from dpledger.cli.ledgers import EntryQuery, Fields, Held, Page, Progress
 from dpledger.cli.local import replied
 from dpledger.cli.remote import Remote
 from dpledger.ledger.clock import SystemClock
+from dpledger.ledger.errors import NotFound, RolledBack
+from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.ports import EntryFilter, Intent
 from dpledger.ledger.reading import LedgerReader
-from dpledger.settings import DEFAULT_DATABASE, Settings
+from dpledger.ledger.receipts import Signer
+from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings, variable
 from dpledger.storage import migrate
 from dpledger.storage.engines import make_engine
+from dpledger.storage.mark_file import MarkFile
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tokens import TokenStore
 
@@ -84,9 +89,84 @@ class Direct:
             return page(reader.entries(name, chosen), limit, lambda item: item["sequence"])
 
     def verification(self, name: str, progress: Progress) -> Fields:
-        """Whether the chain holds, told entry by entry."""
-        with self._reading() as reader:
+        """Whether the chain holds, told entry by entry, and whether the ledger is behind its mark."""
+        with self._reading() as reader, self._compared_with_marks():
             return reader.verification(name, progress)
+
+    def lost(self) -> list[Fields]:
+        """Verdicts on datasets that have a high-water mark and are gone."""
+        with one_line_failures(), self._compared_with_marks() as file:
+            found = [] if file is None else [self._gone(file, name) for name in file.names()]
+            return [each for each in found if each is not None]
+
+    def _gone(self, file: MarkFile, name: str) -> Fields | None:
+        try:
+            self._opened().dataset(name)
+        except NotFound:
+            mark = file.get(name) or Mark(0, b"")
+            said = str(RolledBack(name, mark.sequence, mark.head.hex(), 0))
+            return {"dataset": name, "sequence": 0, "valid": False, "problems": [said], "head": None}
+        return None
+
+    @contextlib.contextmanager
+    def _compared_with_marks(self) -> Iterator[MarkFile | None]:
+        """Have the file with the marks looked at, if there is one; nothing in it is changed."""
+        path = self._marks_path()
+        if path is None or not path.is_file():
+            yield None
+            return
+        storage = self._opened()
+        file = MarkFile(path, storage.instance(), read_only=True)
+        storage.marks = marks = HighWaterMarks(file)
+        try:
+            yield file
+        finally:
+            storage.marks = HighWaterMarks()
+            marks.close()
+
+    def _marks_path(self) -> Path | None:
+        try:
+            return self._settings().marks_path()
+        except InvalidSettings:  # PostgreSQL without a key file: nobody said where the marks are
+            return None
+
+    def entry(self, name: str, sequence: int) -> Fields:
+        """One entry."""
+        with self._reading() as reader:
+            return reader.entry(name, sequence)
+
+    def key_set(self) -> Fields:
+        """The public keys that receipts are checked with."""
+        with one_line_failures():
+            keys = load_keys(self._settings().keys_path(), has_tokens=lambda: True)
+            return Signer(keys.receipt_seed, keys.retired_public_keys).key_set()
+
+    def outcomes(self, held: Sequence[Held]) -> list[str | None]:
+        """How each request was answered; None where nothing is known of it."""
+        with one_line_failures():
+            storage = self._opened()
+            return [storage.outcome(each.dataset, _intent(each)) for each in held]
+
+    def accept_rollback(self, name: str, body: Fields, key: str) -> Fields:
+        """Give up entries that a ledger has lost; of a dataset that is gone, the mark itself."""
+        try:
+            self.dataset(name)
+        except Failed as failed:
+            if failed.code is not ExitCode.NOT_FOUND:
+                raise
+            return self._give_up(name, body)
+        with contextlib.closing(self._application()) as application:
+            return application.accept_rollback(name, body, key)
+
+    def _give_up(self, name: str, body: Fields) -> Fields:
+        lost = Mark(body["sequence"], bytes.fromhex(body["entry"]))
+        with (
+            one_line_failures(),
+            contextlib.closing(MarkFile(self._settings().marks_path(), self._opened().instance())) as file,
+        ):
+            if not file.give_up(name, lost, SystemClock().now_us(), body["reason"]):
+                raise Failed(ExitCode.NOT_FOUND, f"there is no dataset {name}, and no such mark of it")
+        return {"name": name, "sequence": 0, "remaining": None}
 
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON."""
@@ -117,13 +197,14 @@ class Direct:
             rows = TokenStore(self._opened().database).list(text_after(cursor), limit + 1)
             return page([token_fields(row) for row in rows], limit, lambda item: item["id"])
 
-    def create_token(self, body: Fields, key: str) -> Fields:
+    def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret: whoever has the database and its key file may make the first."""
         with one_line_failures():
             settings, asked = self._settings(), TokenBody.model_validate(body)
             refuse_foreign(self._database)
             make_schema(self._database)
-            store, keys = TokenStore(self._opened().database), load_keys(settings.keys_path())
+            store = TokenStore(self._opened().database)
+            keys = load_keys(settings.keys_path(), has_tokens=lambda: not new_keys and store.any())
             intent = Intent(_ACTOR, hashed_key("/v1/tokens", check_key(key.encode())), hashed_request(body))
             issuer = Issuer(store, keys.token_key, SystemClock())
             token, row, _again = issuer.create_once(_request(asked), intent)
@@ -152,7 +233,8 @@ class Direct:
         return self._storage
 
     def _settings(self) -> Settings:
-        return Settings(self._database, self._key_file)
+        marks = os.environ.get(variable("mark_file"))
+        return Settings(self._database, self._key_file, Path(marks) if marks else None)
 
     def _application(self) -> Remote:
         """The service's own application in this process, for whoever shows a token."""
@@ -169,6 +251,10 @@ class Direct:
             self._opened()
             transport = InProcess(self._settings())
         return Remote(_IN_PROCESS, self._token, _NO_LIMIT_SECONDS, transport)
+
+
+def _intent(held: Held) -> Intent:
+    return Intent(held.actor, hashed_key(held.path, held.key.encode()), b"")
 
 
 def _request(body: TokenBody) -> TokenRequest:

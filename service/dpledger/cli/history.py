@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -11,14 +12,15 @@ from typing import IO, Annotated
 
 import typer
 
+from dpledger.cli.comparing import Findings, compare_journals, compare_receipts
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, gathered, opened
-from dpledger.cli.places import AsJson, Cursor, Limit, Place, Quiet, at_a_ledger
+from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, Quiet, at_a_ledger, new_key
 from dpledger.cli.progress import drawn
 from dpledger.cli.showing import moment_text, percent_left, print_json, show_table
 
-__all__ = ["entries", "export", "verify"]
+__all__ = ["accept_rollback", "entries", "export", "verify"]
 
 _SHOWN_PROBLEMS = 3
 
@@ -82,12 +84,27 @@ def verify(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="DATASET", help="Which; all of them by default.")
     ] = None,
+    receipts: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Receipts to compare with, one per line; may be repeated."),
+    ] = None,
+    journal: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A job's journal to compare with; may be repeated."),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replay every entry: whether chains hold and totals are what the entries say; exit 7 if not."""
+    """Replay every entry: whether chains hold and totals are what the entries say; exit 7 if not.
+
+    Also whether a ledger is behind its high-water mark, and whether it has what clients hold.
+    """
     with opened(place) as ledger:
         found = [_verified(ledger, name, quiet or as_json) for name in names or _all_names(ledger)]
+        found += [] if names else ledger.lost()
+        compared = [compare_receipts(ledger, receipts or []), compare_journals(ledger, journal or [])]
+    for _, problems in compared:
+        _add_problems(found, problems)
     if as_json:
         print_json(found[0] if names and len(names) == 1 else {"items": found, "next": None})
     else:
@@ -96,8 +113,21 @@ def verify(
         show_table(columns, rows, "no datasets; dpledger dataset open makes one")
         for each in found:
             _tell_problems(each)
+        if receipts or journal:
+            typer.echo(f"compared {compared[0][0]} receipts and {compared[1][0]} requests of journals")
     if not all(each["valid"] for each in found):
         raise typer.Exit(ExitCode.BROKEN)
+
+
+def _add_problems(found: list[Fields], problems: Findings) -> None:
+    """Put what differs from the clients' copies to the verdict on its dataset."""
+    verdicts = {each["dataset"]: each for each in found}
+    for name, said in problems.items():
+        if name not in verdicts:
+            found.append({"dataset": name or "?", "sequence": 0, "problems": [], "head": None})
+        verdict = verdicts.setdefault(name, found[-1])
+        verdict["problems"] = [*verdict["problems"], *said]
+        verdict["valid"] = False
 
 
 def _all_names(ledger: Ledger) -> list[str]:
@@ -121,6 +151,34 @@ def _tell_problems(found: Fields) -> None:
         typer.echo(f"{found['dataset']}: {problem}")
     if len(problems) > _SHOWN_PROBLEMS:
         typer.echo(f"{found['dataset']}: and {len(problems) - _SHOWN_PROBLEMS} more; --json lists them all")
+
+
+@at_a_ledger
+def accept_rollback(
+    place: Place,
+    name: DatasetName,
+    lost: Annotated[str, typer.Option(metavar="ENTRY:HASH", help="The lost entry, as the refusal names it.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a ledger that has lost entries: restored from an older copy, or after a fail-over.
+
+    What was spent since is forgotten: lower the budget by it first. Needs an admin token, also directly in a
+    database. Of a dataset that is gone as a whole, the mark itself is given up, with --database alone.
+    """
+    sequence, _, entry = lost.partition(":")
+    if not (sequence.isascii() and sequence.isdigit() and re.fullmatch(r"[0-9a-f]{64}", entry)):
+        raise Failed(ExitCode.USAGE, "--lost takes ENTRY:HASH, as the refusal names them")
+    body = {"sequence": int(sequence), "entry": entry, "reason": reason}
+    with opened(place) as ledger:
+        accepted = ledger.accept_rollback(name, body, idempotency_key or new_key())
+    if as_json:
+        print_json(accepted)
+    elif accepted["sequence"]:
+        typer.echo(f"{name} goes on at entry {accepted['sequence']}")
+    else:
+        typer.echo(f"the mark of {name} is given up; restart the services that had it")
 
 
 @at_a_ledger

@@ -1,13 +1,13 @@
 """A ledger as the commands see it, whether a service stands before it or not."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpledger.cli.places import Place
 
-__all__ = ["PAGE_LIMIT", "EntryQuery", "Fields", "Ledger", "Page", "gathered", "opened"]
+__all__ = ["PAGE_LIMIT", "EntryQuery", "Fields", "Held", "Ledger", "Page", "gathered", "opened"]
 
 PAGE_LIMIT = 1000
 Fields = dict[str, Any]
@@ -23,6 +23,16 @@ class EntryQuery:
     run: str | None = None
     partition: str | None = None
     newest_first: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """A request that a client has the answer to: whose token, which dataset, address and key."""
+
+    actor: str
+    dataset: str | None
+    path: str
+    key: str
 
 
 class Ledger(Protocol):
@@ -52,6 +62,26 @@ class Ledger(Protocol):
         """Whether the chain holds; ``progress`` is told entries done and to do, where that is known."""
         ...
 
+    def lost(self) -> list[Fields]:
+        """Verdicts on datasets that have a high-water mark and are gone, where the marks can be seen."""
+        ...
+
+    def entry(self, name: str, sequence: int) -> Fields:
+        """One entry."""
+        ...
+
+    def key_set(self) -> Fields:
+        """The public keys that receipts are checked with."""
+        ...
+
+    def outcomes(self, held: Sequence[Held]) -> list[str | None]:
+        """How each request was answered, ``granted`` or ``refused``; None where nothing is known of it."""
+        ...
+
+    def accept_rollback(self, name: str, body: Fields, key: str) -> Fields:
+        """Give up entries that a ledger has lost."""
+        ...
+
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON, in pieces of whole lines or not."""
         ...
@@ -72,8 +102,8 @@ class Ledger(Protocol):
         """A page of tokens without their secrets."""
         ...
 
-    def create_token(self, body: Fields, key: str) -> Fields:
-        """A token with its secret."""
+    def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
+        """A token with its secret; ``new_keys`` makes a key file although there are tokens of another."""
         ...
 
     def revoke_token(self, token_id: str) -> None:

@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 
 from dpledger.cli.failures import ExitCode, Failed, failure_of
-from dpledger.cli.ledgers import EntryQuery, Fields, Page, Progress
+from dpledger.cli.ledgers import EntryQuery, Fields, Held, Page, Progress
 
 __all__ = ["Remote"]
 
@@ -87,6 +87,26 @@ class Remote:
                 raise self._failure(response)
             yield from response.iter_bytes()
 
+    def lost(self) -> list[Fields]:
+        """Verdicts on datasets that are gone: a service shows its marks when they are asked for by name."""
+        return []
+
+    def entry(self, name: str, sequence: int) -> Fields:
+        """One entry."""
+        return self._json("GET", f"{_dataset(name)}/entries/{sequence}")
+
+    def key_set(self) -> Fields:
+        """The public keys that receipts are checked with."""
+        return self._json("GET", "/.well-known/dpledger-keys.json")
+
+    def outcomes(self, held: Sequence[Held]) -> list[str | None]:
+        """Not to be had: to ask a service under a key that it does not know would be to spend."""
+        raise Failed(ExitCode.USAGE, "--journal needs --database: asking a service again might spend")
+
+    def accept_rollback(self, name: str, body: Fields, key: str) -> Fields:
+        """Give up entries that a ledger has lost."""
+        return self._keyed(f"{_dataset(name)}/rollback-acceptances", body, key)
+
     def forecast(self, name: str, body: Fields) -> Fields:
         """How many more such steps fit."""
         return self._json("POST", f"{_dataset(name)}/forecast", json=body)
@@ -103,8 +123,10 @@ class Remote:
         """A page of tokens without their secrets."""
         return self._json("GET", "/v1/tokens", params=_given(limit=limit, next=cursor))
 
-    def create_token(self, body: Fields, key: str) -> Fields:
+    def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret."""
+        if new_keys:
+            raise Failed(ExitCode.USAGE, "--new-keys needs --database: a service has its key file already")
         return self._keyed("/v1/tokens", body, key)
 
     def revoke_token(self, token_id: str) -> None:

@@ -45,11 +45,9 @@ def serve(
     import uvicorn
 
     from dpledger.api.logs import configure_logs
-    from dpledger.auth.keys import load_keys
-    from dpledger.cli.databases import one_line_failures, refuse_foreign
+    from dpledger.cli.databases import check_files, one_line_failures, refuse_foreign
     from dpledger.server import create_server
     from dpledger.settings import Settings, misspelt
-    from dpledger.storage.repository import open_storage
 
     for written, meant in misspelt(os.environ).items():
         typer.echo(f"{written} is no setting and has no effect; is {meant} meant?", err=True)
@@ -57,8 +55,7 @@ def serve(
     with one_line_failures():
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)
         refuse_foreign(settings.database)
-        load_keys(settings.keys_path())
-        open_storage(settings.database).close()
+        check_files(settings)
         server = create_server(settings, announce=_announce)
     configure_logs()
     try:

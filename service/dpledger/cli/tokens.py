@@ -28,6 +28,10 @@ def create_token(
     expires_in_seconds: Annotated[
         float | None, typer.Option(parser=number, metavar="NUMBER", help="How long it is good.")
     ] = None,
+    new_keys: Annotated[
+        bool,
+        typer.Option("--new-keys", help="Make a key file although there are tokens of a lost one: they end."),
+    ] = False,
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,7 +47,7 @@ def create_token(
     }
     given = {name: value for name, value in body.items() if value is not None}
     with opened(place) as ledger:
-        made = ledger.create_token(given, idempotency_key or new_key())
+        made = ledger.create_token(given, idempotency_key or new_key(), new_keys=new_keys)
     if as_json:
         print_json(made)
     else:

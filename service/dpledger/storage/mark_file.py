@@ -61,8 +61,8 @@ class MarkFile:
         if instance is not None and found != instance:
             self.close()
             raise BadMarkFile(
-                f"{path} holds the high-water marks of another ledger than this database: a fresh or foreign one"
-                " forgets what was spent. Name the right database, or another file by DPLEDGER_MARK_FILE;"
+                f"{path} holds the high-water marks of another ledger than this database: a fresh or foreign"
+                " one forgets what was spent. Name the right database, or another file by DPLEDGER_MARK_FILE;"
                 " if it is to begin anew, move the file away"
             )
 
@@ -102,7 +102,7 @@ class MarkFile:
             self._connection.execute(_REPLACE, (name, mark.sequence, mark.head, lost.sequence))
 
     def give_up(self, name: str, lost: Mark, at_us: int, reason: str) -> bool:
-        """Forget a dataset that is gone as a whole, and keep a record of that; False if it has another mark."""
+        """Forget a dataset that is gone as a whole, on record; False if it has another mark."""
         with self._using, self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             removed = self._connection.execute(

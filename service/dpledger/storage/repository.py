@@ -9,14 +9,16 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from dpledger.ledger.commands import Reservation
-from dpledger.ledger.errors import Unavailable
+from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.marks import HighWaterMarks
-from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, ReservationRow, RunRow, StoredEntry
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Intent, ReservationRow, RunRow, StoredEntry
 from dpledger.ledger.state import Partition
-from dpledger.storage import books, entries, migrate, partitions, reservations, runs
+from dpledger.ledger.teller import NO_DATASET
+from dpledger.storage import answers, books, entries, migrate, partitions, reservations, runs
 from dpledger.storage.cache import Cache, Notes
 from dpledger.storage.database import Database
 from dpledger.storage.engines import make_engine
+from dpledger.storage.lists import rows_of_each
 from dpledger.storage.meta import instance_id
 from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
 from dpledger.storage.transaction import SqlTransaction
@@ -98,6 +100,24 @@ class SqlStorage:
         """The database's own random id."""
         with self.database.read() as session:
             return instance_id(session)
+
+    def outcome(self, name: str | None, intent: Intent) -> str | None:
+        """How an intent was answered, ``granted`` or ``refused``; None where nothing is known of it.
+
+        ``name`` is None for what belongs to no single dataset.
+        """
+        with self.database.read() as session:
+            try:
+                dataset_id = (
+                    NO_DATASET if name is None else books.dataset_named(session, name).book.dataset_id
+                )
+            except NotFound:
+                return None
+            (sequences,) = rows_of_each(session, [entries.sequences_answering(dataset_id, [intent])])
+            if sequences:
+                return "granted"
+            found = answers.answers_to(session, dataset_id, [intent]).get(intent)
+            return None if found is None else found.outcome
 
     def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:
         """Datasets by name, behind ``after``."""

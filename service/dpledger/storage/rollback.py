@@ -64,7 +64,7 @@ class RollbackGuard:
 
 
 def refuse_unless_accepted(session: Session, book: Book, mark: Mark) -> None:
-    """Raise RolledBack for a ledger without the entry of its mark, unless one of its entries gives that up."""
+    """Raise RolledBack for a ledger without the entry of its mark, unless it gives that up itself."""
     if not (holds(session, book, mark) or _accepted(session, book, mark)):
         raise RolledBack(book.name, mark.sequence, mark.head.hex(), book.sequence)
 

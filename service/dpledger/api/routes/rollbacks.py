@@ -24,6 +24,6 @@ router = APIRouter(prefix="/v1/datasets/{dataset}", tags=["datasets"], route_cla
 async def post_rollback_acceptance(
     dataset: str, body: RollbackBody, house: HouseOf, intent: IntentOf
 ) -> Response:
-    """Give up entries that the ledger has lost, and go on from where it is; the reason stands in the entry."""
+    """Give up entries that the ledger has lost, and go on from where it is."""
     lost = Mark(body.sequence, bytes.fromhex(body.entry))
     return await decided(house, intent, house.ledger.accept_rollback, dataset, lost, body.reason)
