@@ -1,8 +1,10 @@
 """Where migrations run: on the connection that the service hands over, or on the URL given to alembic."""
 
 import os
+from typing import Any
 
 from alembic import context
+from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from dpledger.storage.engines import make_engine
@@ -12,6 +14,7 @@ from dpledger.storage.tables import metadata
 def _migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
+        on_version_apply=_refuse_data_loss,
         target_metadata=metadata,
         render_as_batch=connection.dialect.name == "sqlite",
     )
@@ -19,9 +22,22 @@ def _migrate(connection: Connection) -> None:
         context.run_migrations()
 
 
+def _refuse_data_loss(*, step: Any, **_: Any) -> None:
+    """Stop before a downgrade is committed: it drops tables with all that was recorded in them."""
+    allowed = context.config.attributes.get("allow_data_loss") or _chosen("allow-data-loss") == "yes"
+    if not (step.is_upgrade or allowed):
+        raise CommandError(
+            "a downgrade drops what the newer tables hold: back up first, then say -x allow-data-loss=yes"
+        )
+
+
+def _chosen(name: str) -> str | None:
+    found: str | None = context.get_x_argument(as_dictionary=True).get(name)
+    return found
+
+
 def _url() -> str:
-    given = context.get_x_argument(as_dictionary=True).get("database")
-    return str(given or os.environ.get("DPLEDGER_DATABASE", "sqlite:///budget.db"))
+    return str(_chosen("database") or os.environ.get("DPLEDGER_DATABASE", "sqlite:///budget.db"))
 
 
 handed_over = context.config.attributes.get("connection")

@@ -16,17 +16,8 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encod
 WANTED = {
     *("serve", "migrate", "token create", "token list", "token revoke"),
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
-    *(
-        "dataset change-budget",
-        "entries",
-        "verify",
-        "accept-rollback",
-        "export",
-        "cost",
-        "convert",
-        "calibrate",
-        "forecast",
-    ),
+    *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
+    *("cost", "convert", "calibrate", "forecast"),
 }
 
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.app import create_app
-from dpledger.settings import Settings
 from dpledger_client import Gaussian, Ledger
-from tests.api.service import Service, made, running
-from tests.cli.running import run
+from tests.api.service import made, running
+from tests.cli.running import GAUSSIAN, furnished, run, served
 
 ROOMY = {"accounting": "zcdp", "rho": 1000.0}
 
@@ -147,12 +145,23 @@ def test_a_rollback_is_accepted_at_the_terminal(rolled: Rolled) -> None:
         made(service.post("/v1/datasets", {"name": "trips", "budget": ROOMY}, key="again"))
 
 
-def test_a_service_compares_receipts_too(tmp_path: Path, rolled: Rolled) -> None:
+def test_a_service_compares_receipts_and_accepts_rollbacks(tmp_path: Path) -> None:
     """Over HTTP; journals need the database, since asking again might spend."""
-    app = create_app(Settings(rolled.database, rolled.keys))
-    assert isinstance(app.openapi()["paths"]["/v1/datasets/{dataset}/rollback-acceptances"], dict)
-    remote = ["--url", "http://127.0.0.1:9", "--token", "x"]
-    run("token", "create", "--scope", "read", "--new-keys", *remote).failed(2, "--new-keys needs --database")
+    with served(tmp_path) as service:
+        furnished(service)
+        place = ["--url", service.address, "--token", service.token]
+        step = {"run": "r", "releases": [GAUSSIAN]}
+        (tmp_path / "kept").write_text(json.dumps(service.post("datasets/adult/authorizations", "k", step)))
+        (tmp_path / "job").write_text(
+            '{"journal":1,"token":"t"}\n{"intent":"/v1/x","body":0,"key":"k"}\n{"output":"k/0/0","value":[1]}\n'
+        )
+        kept = run("verify", *place, "--receipts", str(tmp_path / "kept"))
+        assert kept.code == 0
+        assert kept.out.splitlines()[-1] == "compared 1 receipts and 0 requests of journals"
+        lost = ["--lost", f"99:{'ab' * 32}", "--reason", "of another replica"]
+        assert run("accept-rollback", "adult", *lost, *place).out == "adult goes on at entry 9\n"
+        run("verify", *place, "--journal", str(tmp_path / "job")).failed(2, "--journal needs --database")
+        run("token", "create", "--scope", "read", "--new-keys", *place).failed(2, "--new-keys needs")
 
 
 def test_a_lost_key_file_is_not_silently_replaced(rolled: Rolled) -> None:
@@ -167,7 +176,5 @@ def test_a_lost_key_file_is_not_silently_replaced(rolled: Rolled) -> None:
     ended = run("token", "create", "--scope", "admin", "--new-keys", *rolled.place)
     assert ended.code == 0
     with running(rolled.database, rolled.keys) as service:
-        assert (
-            Service(service.client, ended.out.strip(), service.clock).get("/v1/datasets").status_code == 200
-        )
+        assert service.as_bearer(ended.out.strip()).get("/v1/datasets").status_code == 200
         assert service.as_bearer(rolled.token).get("/v1/datasets").status_code == 401

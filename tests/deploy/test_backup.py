@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.service import Service, running
+from dpledger.auth.keys import BadKeyFile, load_keys
+from tests.api.service import Service, made, problem, running
 from tests.deploy.clusters import binaries
 from tests.support.databases import PostgresqlServer
 
@@ -43,12 +44,15 @@ def being_used(service: Service) -> Iterator[None]:
 
 
 def check_copy(url: str, keys: Path, token: str, least: int, most: int) -> None:
-    """The copy is a whole ledger, of a moment while the copy was made; and it can be spent on."""
+    """The copy is a whole ledger, of a moment while the copy was made; what came later is given up."""
     with running(url, keys) as copied:
         copied = copied.as_bearer(token)
         assert least <= copied.sequence() <= most
-        copied.verified()
-        assert copied.authorize().status_code == 201
+        behind = problem(copied.authorize(), 409, "ledger-rolled-back") if copied.sequence() < most else None
+        if behind is not None:
+            lost = {"sequence": behind["sequence"], "entry": behind["entry"], "reason": "a test of backups"}
+            made(copied.post("/v1/datasets/adult/rollback-acceptances", lost, key="accept"))
+        assert copied.authorize(key="on the copy").status_code == 201
         copied.verified()
 
 
@@ -95,6 +99,10 @@ def test_a_copy_without_the_keys_lets_nobody_in(tmp_path: Path) -> None:
         service.open("adult")
         token = service.token
 
+    refused = pytest.raises(BadKeyFile, match="there is no key file")
+    with refused, running(f"sqlite:///{tmp_path / 'budget.db'}", tmp_path / "other.json"):
+        pass
+    load_keys(tmp_path / "other.json")  # another one, made on purpose
     with running(f"sqlite:///{tmp_path / 'budget.db'}", tmp_path / "other.json") as service:
         assert service.as_bearer(token).get("/v1/datasets").status_code == 401
 

@@ -1,5 +1,6 @@
 """How each database is connected to."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError
 
+from dpledger.ledger.errors import Unavailable
 from dpledger.storage.engines import make_engine, normalized_url, reading_engine
-from dpledger.storage.repository import open_storage
+from dpledger.storage.repository import SqlStorage, open_storage
 from tests.support.databases import PostgresqlServer
 
 
@@ -100,6 +102,31 @@ def test_sqlite_takes_its_write_lock_when_a_writing_transaction_begins(file: str
     assert said == ["BEGIN IMMEDIATE", "SELECT 2", "ROLLBACK", "BEGIN", "SELECT 2", "ROLLBACK"]
 
 
+def test_a_new_file_and_those_beside_it_are_the_owners_alone(file: str) -> None:
+    old = os.umask(0o022)
+    try:
+        storage = open_storage(file)
+        path = Path(file.removeprefix("sqlite:///"))
+        found = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
+        storage.close()
+    finally:
+        os.umask(old)
+
+    assert found == {f"{path.name}{ending}": 0o600 for ending in ("", "-wal", "-shm")}
+
+
+def test_another_file_under_the_name_is_connected_to_anew(file: str, tmp_path: Path) -> None:
+    path = Path(file.removeprefix("sqlite:///"))
+    for each in (file, f"sqlite:///{tmp_path / 'other.db'}"):
+        open_storage(each).close()
+    storage = SqlStorage(make_engine(file))
+    before = storage.instance()
+    os.replace(tmp_path / "other.db", path)
+
+    assert storage.instance() != before
+    storage.close()
+
+
 def test_many_may_open_a_new_file_at_once(file: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         stores = list(pool.map(open_storage, [file] * 8))
@@ -164,6 +191,20 @@ def test_what_the_url_says_of_the_server_is_kept(postgresql_url: str) -> None:
         "statement_timeout": "30s",
     }
     engine.dispose()
+
+
+@pytest.mark.parametrize("mode", ["off", "local", "remote_write"])
+def test_commits_that_do_not_wait_for_the_disk_are_refused(postgresql_url: str, mode: str) -> None:
+    """At the start in one line, and later, should a new connection lead elsewhere, as unavailable."""
+    url = f"{postgresql_url}&options=-c%20synchronous_commit%3D{mode}"
+    with pytest.raises(
+        ArgumentError, match=f"synchronous_commit is {mode} on the connection, and must be on"
+    ):
+        open_storage(url)
+    storage = SqlStorage(make_engine(url))
+    with pytest.raises(Unavailable, match=f"synchronous_commit is {mode}"), storage.begin():
+        pass
+    storage.close()
 
 
 def test_of_several_hosts_one_that_answers_is_used(postgresql_url: str) -> None:

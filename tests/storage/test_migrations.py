@@ -12,6 +12,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.util import CommandError
 from sqlalchemy import Engine, inspect
 
 from dpledger.accounting.rounding import Direction, add
@@ -107,7 +108,7 @@ def test_up_down_and_up_again(blank: Engine) -> None:
     first = catalogue(blank)
     assert migrate.revision(blank) == migrate.head_revision()
 
-    migrate.downgrade(blank, "base")
+    migrate.downgrade(blank, "base", allow_data_loss=True)
     assert tables_of(blank) == {"alembic_version"}
     assert migrate.revision(blank) is None
 
@@ -136,6 +137,28 @@ def test_a_ledger_from_before_exact_totals_goes_on_in_floats(blank: Engine) -> N
     assert same_bits(upgraded.whole.spent, before.whole.spent)
     assert isinstance(after.whole, Totals)
     assert same_bits(after.whole.spent, add(before.whole.spent, charge().amounts, Direction.UP))
+
+
+@pytest.mark.parametrize("target", ["base", "-1"])
+def test_a_downgrade_that_drops_data_needs_a_flag(blank_urls: list[str], blank: Engine, target: str) -> None:
+    migrate.upgrade(blank)
+    storage = SqlStorage(blank)
+    open_ledger(storage)
+    spend(storage, "adult", 3)
+    before = catalogue(blank)
+    by_hand = Config(ROOT / "alembic.ini", cmd_opts=Namespace(x=[f"database={blank_urls[0]}"]))
+
+    with pytest.raises(CommandError, match="-x allow-data-loss=yes"):
+        command.downgrade(by_hand, target)
+    with pytest.raises(CommandError, match="-x allow-data-loss=yes"):
+        migrate.downgrade(blank, target)
+    assert catalogue(blank) == before
+    assert storage.dataset("adult").book.sequence == 4
+    storage.close()
+
+    said = Namespace(x=[f"database={blank_urls[0]}", "allow-data-loss=yes"])
+    command.downgrade(Config(ROOT / "alembic.ini", cmd_opts=said), target)
+    assert migrate.revision(blank) != migrate.head_revision()
 
 
 def test_upgrading_again_changes_nothing(blank: Engine) -> None:

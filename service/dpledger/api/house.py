@@ -13,6 +13,7 @@ from dpledger.api.answering import Questions
 from dpledger.api.idempotency import InFlight
 from dpledger.api.logs import log_event, log_failure
 from dpledger.api.metrics import Metrics
+from dpledger.api.standby import StandbyWatch
 from dpledger.auth.gatekeeper import Caller, Gatekeeper, shown_token
 from dpledger.auth.issuer import Issuer
 from dpledger.auth.keys import load_keys
@@ -28,8 +29,10 @@ from dpledger.ledger.receipts import Signer
 from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
+from dpledger.storage.database import Database
 from dpledger.storage.fractions import fractions_left
 from dpledger.storage.mark_file import MarkFile, UnusableMarkFile
+from dpledger.storage.replication import has_several_hosts
 from dpledger.storage.repository import open_storage
 from dpledger.storage.sessions import SessionStore
 from dpledger.storage.tokens import TokenStore
@@ -74,6 +77,7 @@ class House:
         self.sessions = SessionKeeper(self.tokens, SessionStore(self.storage.database), keys.token_key, clock)
         self.ledger = LedgerService(self.storage, clock, self.signer)
         self.reader = LedgerReader(self.storage)
+        self.standby = _standby_watch(settings, self.storage.database)
         self.in_flight = InFlight()
         self.questions = Questions(deciding=lambda: bool(self.in_flight))
         # Writers wait for locks: with places of their own, they never keep readers from a thread.
@@ -89,13 +93,16 @@ class House:
         self.committer = GroupCommitter(
             self.metrics.watched(self.ledger.decide), self._deliver, workers=workers
         )
-        self._expiry = loop.create_task(self._expire_now_and_then())
+        self._tasks = [loop.create_task(self._expire_now_and_then())]
+        if self.standby is not None:
+            self._tasks.append(loop.create_task(self.standby.watch(self.settings.standby_seconds)))
 
     async def close(self) -> None:
         """Finish what was accepted, then let go of the database."""
-        self._expiry.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._expiry
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         await self.questions.close()
         await anyio.to_thread.run_sync(self.committer.stop)
         self.storage.close()
@@ -140,6 +147,12 @@ class House:
             lambda: {(outcome,): count for outcome, count in dict(questions.outcomes).items()},
         )
         self.metrics.look_at_gauge(
+            "dpledger_synchronous_standbys",
+            "Standbys that commits wait for, where PostgreSQL is watched for them.",
+            (),
+            lambda: {} if self.standby is None else self.standby.gauge(),
+        )
+        self.metrics.look_at_gauge(
             "dpledger_marks_unsaved",
             "Datasets whose high-water mark is not in its file yet.",
             (),
@@ -167,6 +180,13 @@ class House:
             else:
                 if expired:
                     log_event("reservations expired", datasets=expired)
+
+
+def _standby_watch(settings: Settings, database: Database) -> StandbyWatch | None:
+    """The watch over the standby: where one is required, or where a fail-over is prepared for."""
+    if settings.require_standby or has_several_hosts(settings.database):
+        return StandbyWatch(database, settings.require_standby)
+    return None
 
 
 def opened_marks(settings: Settings, instance: str) -> HighWaterMarks:

@@ -14,6 +14,7 @@ import os
 import re
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 
-__all__ = ["BUSY_SECONDS", "make_engine", "normalized_url", "reading_engine", "sqlite_file"]
+__all__ = [
+    "BUSY_SECONDS",
+    "POOLER",
+    "UnkeptSettings",
+    "make_engine",
+    "normalized_url",
+    "reading_engine",
+    "sqlite_file",
+]
 
 BUSY_SECONDS = 5.0
 """How long a transaction waits for another one before it gives up."""
@@ -190,6 +199,7 @@ def _postgresql_engine(url: URL, *, reading: bool = False) -> Engine:
     level = "REPEATABLE READ" if reading else "READ COMMITTED"
     engine = create_engine(configured, isolation_level=level, **_POOL)
     # Before SQLAlchemy's own questions, which stumble over another encoding.
+    event.listen(engine, "connect", _refuse_unkept(url), insert=True)
     event.listen(engine, "connect", _refuse_encoding, insert=True)
     _ask_after_rest(engine)
     if reading:
@@ -201,6 +211,43 @@ def _refuse_encoding(connection: Any, _record: object) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise ArgumentError(f"the encoding of a PostgreSQL database must be UTF8, not {encoding}")
+
+
+class UnkeptSettings(ArgumentError):
+    """A server, or what stands before it, that does not keep what durability rests on."""
+
+
+POOLER = (
+    "connect to the server itself, not through a pooler such as pgbouncer: the service has a pool of its own"
+)
+_DURABLE = ("on", "remote_apply")
+_SETTINGS_NOW = ", ".join(f"current_setting('{name}')" for name in _SERVER_SETTINGS)
+
+
+def _refuse_unkept(url: URL) -> Callable[[Any, object], None]:
+    """Read back what was asked for: a pooler may drop it without a word, or give a session to another.
+
+    A pooler shows itself by the server's process: the one that was announced is not the one that answers.
+    Settings that the URL itself makes are the operator's own, except that a commit must reach the disk.
+    """
+    own = _own_options(url)
+    wanted = {name: value for name, value in _SERVER_SETTINGS.items() if name not in own}
+
+    def refuse(connection: Any, _record: object) -> None:
+        connection.autocommit = True  # not every pooler takes a transaction
+        pid, *values = connection.execute(f"SELECT pg_backend_pid(), {_SETTINGS_NOW}").fetchone()
+        connection.autocommit = False
+        found = dict(zip(_SERVER_SETTINGS, values, strict=True))
+        durable = found.pop("synchronous_commit")
+        if durable not in _DURABLE:
+            raise UnkeptSettings(f"synchronous_commit is {durable} on the connection, and must be on")
+        for name, value in found.items():
+            if value != wanted.get(name, value):
+                raise UnkeptSettings(f"{name} is {value} and not {wanted[name]}, as asked for; {POOLER}")
+        if pid != connection.info.backend_pid:
+            raise UnkeptSettings(f"sessions are not kept apart here; {POOLER}")
+
+    return refuse
 
 
 def _ask_after_rest(engine: Engine) -> None:
@@ -247,8 +294,13 @@ def _only_read(connection: Any, _record: object) -> None:
     connection.read_only = True
 
 
-def _server_options(url: URL) -> str:
+def _own_options(url: URL) -> str:
+    """What the URL itself says to the server."""
     given = url.query.get("options", "")
-    own = given if isinstance(given, str) else " ".join(given)
+    return given if isinstance(given, str) else " ".join(given)
+
+
+def _server_options(url: URL) -> str:
+    own = _own_options(url)
     added = [f"-c {name}={value}" for name, value in _SERVER_SETTINGS.items() if name not in own]
     return " ".join([*added, own]).strip()

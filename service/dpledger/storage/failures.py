@@ -10,6 +10,7 @@ import psycopg
 from sqlalchemy import exc
 
 from dpledger.ledger.errors import Unavailable
+from dpledger.storage.engines import POOLER, UnkeptSettings
 
 __all__ = ["Busy", "translated"]
 
@@ -32,6 +33,9 @@ _SQLITE_AWAY = frozenset(
 )
 
 
+_UNSUPPORTED = "unsupported startup parameter"
+
+
 class Busy(Unavailable):
     """Lost against another transaction and rolled back; running all of it again may succeed."""
 
@@ -40,6 +44,8 @@ def translated(error: BaseException) -> Unavailable | None:
     """The ledger's word for a database error, or None where it is a fault and no circumstance."""
     if isinstance(error, exc.TimeoutError):
         return Unavailable("every connection to the database is in use")
+    if isinstance(error, UnkeptSettings):
+        return Unavailable(f"the database cannot be relied on: {error}")
     cause = error.orig if isinstance(error, exc.DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return _from_sqlite(cause)
@@ -62,6 +68,8 @@ def _from_postgresql(error: psycopg.Error) -> Unavailable | None:
         return Busy("the transaction lost against another one")
     if state is None:
         # The driver itself: refused, lost or timed out; anything else it raises is a fault.
+        if _UNSUPPORTED in str(error):
+            return Unavailable(f"{_UNSUPPORTED}{str(error).partition(_UNSUPPORTED)[2].strip()}; {POOLER}")
         away = isinstance(error, psycopg.OperationalError)
     else:
         away = state in _AWAY_STATES or state[:2] in _AWAY_CLASSES

@@ -34,9 +34,14 @@ def upgrade(engine: Engine, target: str = "head") -> None:
     _run(engine, lambda config: command.upgrade(config, target))
 
 
-def downgrade(engine: Engine, target: str) -> None:
-    """Undo migrations back to ``target``; what they stored is lost."""
-    _run(engine, lambda config: command.downgrade(config, target))
+def downgrade(engine: Engine, target: str, *, allow_data_loss: bool = False) -> None:
+    """Undo migrations back to ``target``; refused unless it is allowed that what they stored is lost."""
+
+    def undo(config: Config) -> None:
+        config.attributes["allow_data_loss"] = allow_data_loss
+        command.downgrade(config, target)
+
+    _run(engine, undo)
 
 
 def revision(engine: Engine) -> str | None:

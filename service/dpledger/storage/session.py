@@ -129,6 +129,11 @@ class Session:
         found = self.rows(statement, values)
         return found[0] if found else None
 
+    def said(self, sql: str) -> Row:
+        """The one row that a query in the database's own words finds."""
+        found: Row = self._say(self._raw.execute, sql).fetchone()
+        return found
+
     def change(self, statement: Executable, values: Values) -> int:
         """Run a statement that changes rows; says how many it did change."""
         text = self.texts.of(statement)

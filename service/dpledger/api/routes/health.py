@@ -37,6 +37,8 @@ async def healthz() -> Health:
 @router.get("/readyz", summary="The process can serve")
 @public(UNAVAILABLE)
 def readyz(house: HouseOf) -> Readiness:
-    """Answer while the database can be reached and has the schema that this service needs."""
+    """Answer while the database can be reached and has the schema, and the standby, that are needed."""
     found = house.storage.ready()
+    if house.standby is not None:
+        house.standby.refuse_unready()
     return Readiness(database=found["database"], schema_revision=found["schema"])
