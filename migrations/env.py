@@ -22,8 +22,11 @@ def _migrate(connection: Connection) -> None:
         context.run_migrations()
 
 
-def _refuse_data_loss(*, step: Any, **_: Any) -> None:
-    """Stop before a downgrade is committed: it drops tables with all that was recorded in them."""
+def _refuse_data_loss(ctx: Any, step: Any, heads: Any, run_args: Any) -> None:  # noqa: ARG001
+    """Stop before a downgrade is committed: it drops tables with all that was recorded in them.
+
+    Alembic calls it with these names after each step, inside of the transaction.
+    """
     allowed = context.config.attributes.get("allow_data_loss") or _chosen("allow-data-loss") == "yes"
     if not (step.is_upgrade or allowed):
         raise CommandError(
@@ -45,6 +48,8 @@ if handed_over is not None:
     _migrate(handed_over)
 else:
     engine = make_engine(_url())
-    with engine.begin() as opened:
-        _migrate(opened)
-    engine.dispose()
+    try:
+        with engine.begin() as opened:
+            _migrate(opened)
+    finally:
+        engine.dispose()

@@ -14,6 +14,7 @@ DPLedgerError
 │   │   └── Unattainable         no parameter meets the target
 │   ├── KeyReused                the idempotency key came before with another request
 │   ├── ReservationClosed        settled or expired before
+│   ├── LedgerRolledBack         the ledger has lost entries; nothing is granted until that is accepted
 │   └── PreconditionFailed       the state moved on since it was looked at
 ├── NoAnswer                     no answer after all retries; what was asked may or may not be recorded
 │   ├── Unavailable              the service answered that it cannot answer now
@@ -55,6 +56,7 @@ __all__ = [
     "JournalError",
     "JournalMismatch",
     "KeyReused",
+    "LedgerRolledBack",
     "MissingExtra",
     "NoAnswer",
     "NotFound",
@@ -203,6 +205,10 @@ class KeyReused(Refused):
     """The idempotency key came before with another request."""
 
 
+class LedgerRolledBack(Refused):
+    """An older copy of the ledger is in its place, or entries were lost: a person must look at it."""
+
+
 class ReservationClosed(Refused):
     """The reservation was settled or has expired; ``how`` says which."""
 
@@ -343,6 +349,7 @@ _BY_SLUG: dict[str, type[Refused]] = {
     "unreachable": Unattainable,
     "idempotency-key-reused": KeyReused,
     "reservation-closed": ReservationClosed,
+    "ledger-rolled-back": LedgerRolledBack,
     "precondition-failed": PreconditionFailed,
 }
 

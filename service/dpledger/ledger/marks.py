@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.state import Book
 
 __all__ = ["LAG_SECONDS", "HighWaterMarks", "Mark", "MarkStore", "mark_of"]
@@ -38,7 +39,7 @@ class MarkStore(Protocol):
     """Where marks survive the process."""
 
     def get(self, name: str) -> Mark | None:
-        """The mark of a dataset."""
+        """The mark of a dataset; raises Unavailable."""
         ...
 
     def advance(self, marks: Mapping[str, Mark]) -> None:
@@ -46,7 +47,7 @@ class MarkStore(Protocol):
         ...
 
     def replace(self, name: str, lost: Mark, mark: Mark) -> None:
-        """Save a mark in the place of one that was given up."""
+        """Save a mark in the place of one that was given up; raises Unavailable."""
         ...
 
     def close(self) -> None:
@@ -83,7 +84,12 @@ class HighWaterMarks:
 
     def reread(self, name: str) -> Mark | None:
         """The furthest mark that this process or another one with the same store has set."""
-        saved = None if self._store is None else self._store.get(name)
+        try:
+            saved = None if self._store is None else self._store.get(name)
+        except Unavailable:
+            if name not in self._marks:
+                raise
+            saved = None
         with self._changed:
             known = self._marks.get(name)
             if saved is not None and (known is None or saved.sequence > known.sequence):

@@ -14,7 +14,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -238,16 +238,22 @@ def _refuse_unkept(url: URL) -> Callable[[Any, object], None]:
         pid, *values = connection.execute(f"SELECT pg_backend_pid(), {_SETTINGS_NOW}").fetchone()
         connection.autocommit = False
         found = dict(zip(_SERVER_SETTINGS, values, strict=True))
-        durable = found.pop("synchronous_commit")
-        if durable not in _DURABLE:
-            raise UnkeptSettings(f"synchronous_commit is {durable} on the connection, and must be on")
-        for name, value in found.items():
-            if value != wanted.get(name, value):
-                raise UnkeptSettings(f"{name} is {value} and not {wanted[name]}, as asked for; {POOLER}")
-        if pid != connection.info.backend_pid:
-            raise UnkeptSettings(f"sessions are not kept apart here; {POOLER}")
+        problem = _unkept(found, wanted, shared=pid != connection.info.backend_pid)
+        if problem is not None:
+            connection.close()
+            raise UnkeptSettings(problem)
 
     return refuse
+
+
+def _unkept(found: Mapping[str, str], wanted: Mapping[str, str], *, shared: bool) -> str | None:
+    """What is wrong with a connection; None if it keeps everything."""
+    if found["synchronous_commit"] not in _DURABLE:
+        return f"synchronous_commit is {found['synchronous_commit']} on the connection, and must be on"
+    for name, value in wanted.items():
+        if found[name] != value and name != "synchronous_commit":
+            return f"{name} is {found[name]} and not {value}, as asked for; {POOLER}"
+    return f"sessions are not kept apart here; {POOLER}" if shared else None
 
 
 def _ask_after_rest(engine: Engine) -> None:

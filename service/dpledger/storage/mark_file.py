@@ -4,13 +4,15 @@ A rollback journal instead of a write-ahead log: the file is one file, which sev
 also on a network drive, and every commit is synced.
 """
 
+import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dpledger.ledger.entries import moment
+from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import Mark
 
 __all__ = ["BadMarkFile", "MarkFile", "UnusableMarkFile"]
@@ -76,34 +78,43 @@ class MarkFile:
                     "INSERT INTO ledger SELECT ? WHERE NOT EXISTS (SELECT 1 FROM ledger)", (instance,)
                 )
 
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[None]:
+        """One thread at a time, and what goes wrong in the ledger's words."""
+        with self._using:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise Unavailable(f"the file with the high-water marks cannot be used: {error}") from error
+
     def get(self, name: str) -> Mark | None:
         """The mark of a dataset."""
         query = "SELECT sequence, entry FROM marks WHERE dataset = ?"
-        with self._using:
+        with self._use():
             row = self._connection.execute(query, (name,)).fetchone()
         return None if row is None else Mark(*row)
 
     def names(self) -> list[str]:
         """Every dataset that has a mark."""
-        with self._using:
+        with self._use():
             rows = self._connection.execute("SELECT dataset FROM marks ORDER BY dataset").fetchall()
         return [name for (name,) in rows]
 
     def advance(self, marks: Mapping[str, Mark]) -> None:
         """Save marks where they are further than what is there."""
         rows = [(name, mark.sequence, mark.head) for name, mark in marks.items()]
-        with self._using, self._connection:
+        with self._use(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(_ADVANCE, rows)
 
     def replace(self, name: str, lost: Mark, mark: Mark) -> None:
         """Save a mark in the place of one that was given up, or of one before that."""
-        with self._using, self._connection:
+        with self._use(), self._connection:
             self._connection.execute(_REPLACE, (name, mark.sequence, mark.head, lost.sequence))
 
     def give_up(self, name: str, lost: Mark, at_us: int, reason: str) -> bool:
         """Forget a dataset that is gone as a whole, on record; False if it has another mark."""
-        with self._using, self._connection:
+        with self._use(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             removed = self._connection.execute(
                 "DELETE FROM marks WHERE dataset = ? AND sequence = ? AND entry = ?",

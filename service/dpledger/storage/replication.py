@@ -35,8 +35,8 @@ class Replication:
         """Why a fail-over might lose what was acknowledged, or nothing be acknowledged; None if neither."""
         if not self.names:
             return (
-                "no commit waits for a standby: synchronous_standby_names is empty, so a fail-over loses what was"
-                " acknowledged last"
+                "no commit waits for a standby: synchronous_standby_names is empty, so a fail-over loses what"
+                " was acknowledged last"
             )
         if self.commit not in ("on", "remote_apply"):
             return f"commits do not wait for the standby's disk: synchronous_commit is {self.commit}"
