@@ -39,7 +39,7 @@ def started() -> Iterator[mock.Mock]:
     with (
         mock.patch("uvicorn.run") as started,
         mock.patch("dpledger.api.logs.configure_logs"),
-        mock.patch("dpledger.storage.repository.open_storage"),
+        mock.patch("dpledger.cli.databases.check_files"),
     ):
         yield started
 
