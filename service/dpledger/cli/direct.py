@@ -110,13 +110,14 @@ class Direct:
 
     @contextlib.contextmanager
     def _compared_with_marks(self) -> Iterator[MarkFile | None]:
-        """Have the file with the marks looked at, if there is one; nothing in it is changed."""
+        """Have the file with the marks looked at, if there is one; no mark is changed."""
         path = self._marks_path()
         if path is None or not path.is_file():
             yield None
             return
         storage = self._opened()
-        file = MarkFile(path, storage.instance(), read_only=True)
+        # After a crash SQLite has to tidy up in the file before it can be read.
+        file = MarkFile(path, storage.instance(), read_only=not os.access(path, os.W_OK))
         storage.marks = marks = HighWaterMarks(file)
         try:
             yield file
