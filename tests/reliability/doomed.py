@@ -77,8 +77,8 @@ class DoomedTransaction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def lock(self, *arguments: Any) -> Any:
-        locked = self._real.lock(*arguments)
+    def lock(self, *arguments: Any, **options: Any) -> Any:
+        locked = self._real.lock(*arguments, **options)
         self._fate.passes(AFTER_LOCK)
         return locked
 
