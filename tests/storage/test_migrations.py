@@ -236,7 +236,7 @@ def test_what_was_ever_in_force_is_found_in_old_ledgers(
         if changes:
             write(transaction, book, *[ChangeBudget(budget, "review") for budget in changes])
     decided = storage.dataset("adult").book
-    migrate.downgrade(blank, "0002")
+    migrate.downgrade(blank, "0002", allow_data_loss=True)
 
     migrate.upgrade(blank)
 

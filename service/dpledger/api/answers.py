@@ -271,6 +271,14 @@ class BudgetChangeAnswer(Shape):
     warnings: list[str]
 
 
+class RollbackAnswer(Shape):
+    """A ledger that goes on without the entries that it has lost."""
+
+    name: str
+    sequence: int
+    remaining: Remaining
+
+
 class PartitionsAnswer(Shape):
     """Partitions that were opened."""
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from dpledger.api.answers import BudgetChangeAnswer
+from dpledger.api.answers import RollbackAnswer
 from dpledger.api.keyed import HouseOf, IntentOf, decided
 from dpledger.api.routing import GuardedRoute, guarded
 from dpledger.api.schemas import RollbackBody
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/datasets/{dataset}", tags=["datasets"], route_cla
 @router.post(
     "/rollback-acceptances",
     status_code=201,
-    responses={201: {"model": BudgetChangeAnswer}},
+    responses={201: {"model": RollbackAnswer}},
     summary="Accept a rollback",
 )
 @guarded(Scope.ADMIN, keyed=True)
