@@ -164,8 +164,9 @@ def accept_rollback(
 ) -> None:
     """Go on with a ledger that has lost entries: restored from an older copy, or after a fail-over.
 
-    What was spent since is forgotten: lower the budget by it first. Needs an admin token, also directly in a
-    database. Of a dataset that is gone as a whole, the mark itself is given up, with --database alone.
+    What was spent since is forgotten: lower the budget by it afterwards, before jobs go on. Needs an admin
+    token, also directly in a database. Of a dataset that is gone as a whole, the mark itself is given up,
+    with --database alone.
     """
     sequence, _, entry = lost.partition(":")
     if not (sequence.isascii() and sequence.isdigit() and re.fullmatch(r"[0-9a-f]{64}", entry)):

@@ -109,8 +109,8 @@ class RolledBack(LedgerError):
         now = f"is now at entry {found}, and does not hold it" if found else "is not there any more"
         super().__init__(
             f"dataset {dataset} was at entry {sequence} and {now}: an older copy is in its place, or entries"
-            " were lost. Put the newest copy back; or lower the budget by what was spent since, as"
-            " docs/operations.md says, and go on with:"
+            " were lost. Put the newest copy back; or give them up, and then lower the budget by what was"
+            " spent since, as docs/operations.md says:"
             f" dpledger accept-rollback {dataset} --lost {sequence}:{entry} --reason TEXT"
         )
 
