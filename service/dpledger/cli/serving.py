@@ -47,7 +47,7 @@ def serve(
     from dpledger.api.logs import configure_logs
     from dpledger.auth.keys import load_keys
     from dpledger.cli.databases import one_line_failures, refuse_foreign
-    from dpledger.server import create_server
+    from dpledger.server import bounded_protocol, create_server
     from dpledger.settings import Settings, misspelt
     from dpledger.storage.repository import open_storage
 
@@ -68,6 +68,7 @@ def serve(
             port=port,
             access_log=access_log,
             log_config=None,
+            http=bounded_protocol(server, settings),
             # Nothing here asks for the caller's address.
             proxy_headers=False,
             server_header=False,

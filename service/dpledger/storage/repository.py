@@ -17,7 +17,7 @@ from dpledger.storage.cache import Cache, Notes
 from dpledger.storage.database import Database
 from dpledger.storage.engines import make_engine
 from dpledger.storage.meta import instance_id
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.transaction import SqlSnapshot, SqlTransaction
 
 __all__ = ["SqlStorage", "open_storage"]
 
@@ -58,6 +58,12 @@ class SqlStorage:
         with self.database.begin() as session:
             yield SqlTransaction(session, notes, lambda: self.on_locked(time.perf_counter() - began))
         notes.publish()
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqlTransaction]:
+        """One committed state, read as in a transaction; its ``lock`` locks nothing, and it cannot write."""
+        with self.database.read() as session:
+            yield SqlSnapshot(session, Notes(self._known))
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""
