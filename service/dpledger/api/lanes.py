@@ -1,6 +1,6 @@
 """A lane for work that takes long: one at a time, giving way to authorizations between its parts.
 
-All threads share one interpreter. Work in a lane stops after each millisecond for as long while an
+All threads share one interpreter. Work in a lane stops after each millisecond for three while an
 authorization is being decided, so that it costs others a millisecond here and there and never a queue.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Lane"]
 
 MOST_WAITING = 32
 RUN_SECONDS = 0.001
-PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.003
 T = TypeVar("T")
 
 

@@ -1,5 +1,6 @@
 """``dpledger serve`` and ``dpledger migrate``: what an operator does to a whole database."""
 
+import gc
 import os
 import re
 from pathlib import Path
@@ -61,6 +62,10 @@ def serve(
         open_storage(settings.database).close()
         server = create_server(settings, announce=_announce)
     configure_logs()
+    # What is loaded by now stays for good. To look through it for garbage, which a long list of spends brings
+    # about, would stop every thread for a tenth of a second.
+    gc.collect()
+    gc.freeze()
     try:
         uvicorn.run(
             server,
