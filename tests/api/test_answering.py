@@ -112,7 +112,7 @@ def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
         waiting = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING + 1)]
         await fake.worker_is_busy()  # the first leaves the line and occupies the worker
         clock = asyncio.get_running_loop().time
-        while questions.waiting < MOST_WAITING or questions._free_at > clock() - 2 * PACE_SECONDS:
+        while questions.waiting < MOST_WAITING or questions._free_at[""] > clock() - 2 * PACE_SECONDS:
             await asyncio.sleep(0.01)
         waiting.append(asyncio.create_task(questions.ask(question(0.1))))
         await asyncio.sleep(0.0)
@@ -267,13 +267,18 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(body)["type"] == "/problems/question-too-hard"
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
 def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(0.1)")
 
     async def work(questions: Questions) -> Any:
         greedy = [asyncio.create_task(questions.ask(question(1.0 + k), "greedy")) for k in range(100)]
-        await asyncio.sleep(0.6)
-        assert questions.outcomes["full"] > 0
+        await fake.worker_is_busy()
+        await until(lambda: questions.outcomes["full"] > 0)
         before = len(fake.read())
         modest = await questions.ask(question(0.1), "modest")
         for task in greedy:
@@ -282,7 +287,7 @@ def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
 
     (status, _), turns = fake.run(work)
     assert status == 200
-    assert turns <= 2
+    assert turns <= 3  # and not the 32 that wait in the other line
 
 
 def test_a_question_keeps_its_place_when_its_asker_comes_back(
@@ -292,11 +297,12 @@ def test_a_question_keeps_its_place_when_its_asker_comes_back(
     fake = Fake(tmp_path, then="time.sleep(0.8)")
 
     async def work(questions: Questions) -> Any:
-        return [(await questions.ask(question(0.1)))[0] for _ in range(20)]
+        statuses = []
+        while 200 not in statuses:
+            statuses.append((await questions.ask(question(0.1)))[0])
+        return statuses
 
-    statuses = fake.run(work)
-    assert statuses[0] == 503
-    assert statuses[-1] == 200
+    assert fake.run(work)[0] == 503
     assert len(fake.read()) == 1
 
 
@@ -305,7 +311,7 @@ def test_who_is_turned_away_is_told_for_how_long(tmp_path: Path) -> None:
 
     async def work(questions: Questions) -> int:
         asked = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING)]
-        await asyncio.sleep(1.5)
+        await until(lambda: questions.retry_seconds > 1)
         told = dict(as_told((503, "{}"), questions.retry_seconds).headers)
         for task in asked:
             task.cancel()

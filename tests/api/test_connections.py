@@ -15,7 +15,7 @@ from dpledger.server import bounded_protocol, create_server
 from dpledger.settings import Settings
 
 WAIT_SECONDS = 30.0
-SOON_SECONDS = 0.4
+SOON_SECONDS = 1.0
 HEAD = "POST /v1/costs HTTP/1.1\r\nHost: ledger\r\n"
 ALIVE = b"GET /healthz HTTP/1.1\r\nHost: ledger\r\n\r\n"
 
@@ -46,12 +46,12 @@ class Bounded:
 
 
 @contextlib.contextmanager
-def bounded(folder: Path, most: int = 50) -> Iterator[Bounded]:
+def bounded(folder: Path, most: int = 50, seconds: float = SOON_SECONDS) -> Iterator[Bounded]:
     settings = Settings(
         f"sqlite:///{folder / 'ledger.db'}",
         max_connections=most,
-        head_seconds=SOON_SECONDS,
-        body_seconds=SOON_SECONDS,
+        head_seconds=seconds,
+        body_seconds=seconds,
     )
     told: list[str] = []
     app = create_server(settings, announce=told.append)
@@ -133,7 +133,7 @@ def test_a_connection_may_rest_between_requests(service: Bounded) -> None:
 
 
 def test_half_sent_requests_make_room_for_whole_ones(tmp_path: Path) -> None:
-    with bounded(tmp_path, most=10) as service, contextlib.ExitStack() as stack:
+    with bounded(tmp_path, most=10, seconds=WAIT_SECONDS) as service, contextlib.ExitStack() as stack:
         half = [stack.enter_context(service.send(HEAD)) for _ in range(30)]
         with service.send(ALIVE) as connection:
             assert answered(connection) == 200
@@ -145,7 +145,7 @@ def test_half_sent_requests_make_room_for_whole_ones(tmp_path: Path) -> None:
 
 
 def test_where_nobody_can_make_room_the_new_connection_is_told(tmp_path: Path) -> None:
-    with bounded(tmp_path, most=3) as service, contextlib.ExitStack() as stack:
+    with bounded(tmp_path, most=3, seconds=WAIT_SECONDS) as service, contextlib.ExitStack() as stack:
         for _ in range(3):
             assert answered(stack.enter_context(service.send(ALIVE))) == 200
         with service.send(ALIVE) as connection:
