@@ -23,7 +23,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions clean
+.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-scale: install ## time authorizations and budgets at a million entries aga
 
 bench-questions: install ## time authorizations beside 5,000 questions against authorizations alone
 	$(BIN)/python -m benchmarks.questions
+
+bench-neighbours: install ## time one tenant's authorizations beside another's attacks against without them, on both databases
+	$(BIN)/python -m benchmarks.neighbours
 
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard

@@ -74,6 +74,9 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
         "DPLEDGER_ALERT_SECRET_FILE": str(secret_file),
         "DPLEDGER_ALERT_THRESHOLDS": "0.25, 1",
         "DPLEDGER_ALERT_SECONDS": "60",
+        "DPLEDGER_MAX_CONNECTIONS": "50",
+        "DPLEDGER_HEAD_SECONDS": "3",
+        "DPLEDGER_BODY_SECONDS": "4.5",
         "DPLEDGER_OTEL": "true",
     }
     found = Settings.from_environment(given)
@@ -91,6 +94,9 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
         alert_secret_file=secret_file,
         alert_thresholds=(0.25, 1.0),
         alert_seconds=60.0,
+        max_connections=50,
+        head_seconds=3.0,
+        body_seconds=4.5,
         otel=True,
     )
     assert found.alert_secret() == SECRET.encode()

@@ -15,11 +15,12 @@ from starlette.routing import Mount, Route
 from dpledger.alerts.watch import Watch
 from dpledger.alerts.webhook import Webhook
 from dpledger.api.app import LedgerApp, create_app
+from dpledger.api.connections import BoundedProtocol, Connections
 from dpledger.dashboard.app import create_dashboard
 from dpledger.settings import Settings
 from dpledger.storage.alerts import AlertStore
 
-__all__ = ["create_server"]
+__all__ = ["bounded_protocol", "create_server"]
 
 DASHBOARD = "/dashboard"
 
@@ -32,6 +33,21 @@ def create_server(settings: Settings, **options: Any) -> LedgerApp:
     if settings.alert_url is not None:
         _watch_thresholds(app, settings, Webhook(settings.alert_url, settings.alert_secret()))
     return app
+
+
+def bounded_protocol(app: LedgerApp, settings: Settings) -> type[BoundedProtocol]:
+    """The web server's side of each connection, within the settings' bounds and counted in the metrics."""
+    connections = Connections(settings.max_connections, settings.head_seconds, settings.body_seconds)
+    app.metrics.look_at_gauge(
+        "dpledger_connections", "Connections that are open.", (), lambda: {(): len(connections.open)}
+    )
+    app.metrics.look_at_counter(
+        "dpledger_connections_ended",
+        "Connections that were ended because of a bound.",
+        ("reason",),
+        lambda: {(reason,): count for reason, count in dict(connections.ended).items()},
+    )
+    return connections.protocol()
 
 
 def _to_dashboard(_request: Request) -> Response:

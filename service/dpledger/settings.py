@@ -88,6 +88,12 @@ class Settings:
         Parts of a budget, between 0 and 1, whose spending is told.
     alert_seconds
         How often thresholds are looked at.
+    max_connections
+        How many connections are open at once; one more makes room or is answered 503.
+    head_seconds
+        How long the head of a request may take to arrive.
+    body_seconds
+        How long its body may take.
     otel
         Whether requests are traced with OpenTelemetry; needs the extra ``otel``.
     """
@@ -103,6 +109,9 @@ class Settings:
     alert_secret_file: Path | None = None
     alert_thresholds: tuple[float, ...] = (0.5, 0.8, 0.95)
     alert_seconds: float = 5.0
+    max_connections: int = 1000
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
     otel: bool = False
 
     @classmethod
@@ -117,9 +126,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.keys_path()
-        self._check_positive("expiry_seconds", "alert_seconds", "standby_seconds")
+        self._check_positive(
+            "expiry_seconds", "alert_seconds", "standby_seconds", "head_seconds", "body_seconds"
+        )
         if self.require_standby and self.is_sqlite:
             raise InvalidSettings(variable("require_standby"), "needs PostgreSQL: SQLite has no standby")
+        if self.max_connections < 1:
+            raise InvalidSettings(variable("max_connections"), "must be a positive number")
         self._check_metrics()
         self._check_alerts()
         if self.otel and find_spec("opentelemetry.sdk") is None:
@@ -225,6 +238,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "alert_secret_file": Path,
     "alert_thresholds": _numbers,
     "alert_seconds": float,
+    "max_connections": int,
+    "head_seconds": float,
+    "body_seconds": float,
     "otel": _yes_or_no,
 }
 

@@ -112,7 +112,7 @@ def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
         waiting = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING + 1)]
         await fake.worker_is_busy()  # the first leaves the line and occupies the worker
         clock = asyncio.get_running_loop().time
-        while questions.waiting < MOST_WAITING or questions._free_at > clock() - 2 * PACE_SECONDS:
+        while questions.waiting < MOST_WAITING or questions._free_at[""] > clock() - 2 * PACE_SECONDS:
             await asyncio.sleep(0.01)
         waiting.append(asyncio.create_task(questions.ask(question(0.1))))
         await asyncio.sleep(0.0)
@@ -265,3 +265,56 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert status == 422
     assert json.loads(body)["type"] == "/problems/question-too-hard"
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, then="time.sleep(0.1)")
+
+    async def work(questions: Questions) -> Any:
+        greedy = [asyncio.create_task(questions.ask(question(1.0 + k), "greedy")) for k in range(100)]
+        await fake.worker_is_busy()
+        await until(lambda: questions.outcomes["full"] > 0)
+        before = len(fake.read())
+        modest = await questions.ask(question(0.1), "modest")
+        for task in greedy:
+            task.cancel()
+        return modest, json.loads(modest[1])["seen"] - before
+
+    (status, _), turns = fake.run(work)
+    assert status == 200
+    assert turns <= 3  # and not the 32 that wait in the other line
+
+
+def test_a_question_keeps_its_place_when_its_asker_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "PATIENCE_SECONDS", 0.3)
+    fake = Fake(tmp_path, then="time.sleep(0.8)")
+
+    async def work(questions: Questions) -> Any:
+        statuses = []
+        while 200 not in statuses:
+            statuses.append((await questions.ask(question(0.1)))[0])
+        return statuses
+
+    assert fake.run(work)[0] == 503
+    assert len(fake.read()) == 1
+
+
+def test_who_is_turned_away_is_told_for_how_long(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, then="time.sleep(0.4)")
+
+    async def work(questions: Questions) -> int:
+        asked = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING)]
+        await until(lambda: questions.retry_seconds > 1)
+        told = dict(as_told((503, "{}"), questions.retry_seconds).headers)
+        for task in asked:
+            task.cancel()
+        return int(told[b"retry-after"])
+
+    assert 1 < fake.run(work) <= 10

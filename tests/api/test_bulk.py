@@ -1,10 +1,16 @@
 """Lists across datasets and partitions: all or nothing, or each on its own."""
 
+import json
+import threading
 from typing import Any
 
 import pytest
 
 from dpledger.api.answers import BulkAnswer
+from dpledger.api.schemas import BulkBody
+from dpledger.ledger.bulk import no_pause
+from dpledger.ledger.ports import Intent
+from dpledger.ledger.requests import Spend
 from tests.api.service import GAUSSIAN, POISSON, Service, made, problem
 
 
@@ -133,3 +139,118 @@ def test_a_thousand_partitions_in_one_call(service: Service) -> None:
 )
 def test_limits_of_a_list(still: Service, body: dict[str, Any], field: str) -> None:
     assert problem(still.post("/v1/authorizations", body), 422, "invalid-input")["field"] == field
+
+
+LONG = 40
+"""More than is decided under the locks at once."""
+ROOMY = {"accounting": "zcdp", "rho": 1000.0}
+
+
+def decided(service: Service, mode: str, spends: list[Spend], key: bytes, pause: Any = no_pause) -> Any:
+    house = service.app.state.house
+    actor = house.gatekeeper.caller(f"Bearer {service.token}").id
+    answer = house.ledger.authorize_all(spends, mode, Intent(actor, key * 16, b"r" * 16), pause)
+    return answer.outcome, json.loads(answer.body)["results"], answer.replayed
+
+
+def spends(dataset: str = "adult", count: int = LONG, **more: Any) -> list[Spend]:
+    return BulkBody.model_validate({"mode": "each", "items": [item(dataset, **more)] * count}).spends()
+
+
+@pytest.mark.parametrize("mode", ["all-or-nothing", "each"])
+def test_nobody_waits_while_a_long_list_is_decided(service: Service, mode: str) -> None:
+    for name in ("adult", "census"):
+        service.open(name, ROOMY)
+    others: list[int] = []
+
+    def others_spend() -> None:
+        if len(others) < 5:
+            others.append(service.authorize(dataset="census").status_code)
+
+    outcome, results, _ = decided(service, mode, spends(), b"k", others_spend)
+
+    assert others == [201] * 5
+    assert outcome == "granted"
+    assert [each["granted"]["sequence"] for each in results] == list(range(2, LONG + 2))
+    assert (service.sequence("adult"), service.sequence("census")) == (LONG + 1, 6)
+    for name in ("adult", "census"):
+        service.verified(name)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("mode", "count", "expected"),
+    [("each", 40, (40, 39, 38)), ("all-or-nothing", 39, (39, 39, 0)), ("all-or-nothing", 38, (38, 38, 38))],
+)
+def test_a_list_that_was_overtaken_is_decided_again(
+    service: Service, mode: str, count: int, expected: tuple[int, ...], times: int
+) -> None:
+    service.open("adult", {"accounting": "zcdp", "rho": 5.01})  # room for 40 of 0.125
+    # Pauses come after each charge and then after each item of each draft, of which there are two.
+    overtaking = iter([False] * count + [times > 0] + [False] * (count - 1) + [times > 1])
+    overtaken: list[int] = []
+
+    def overtake() -> None:
+        if next(overtaking, False):
+            overtaken.append(service.authorize().status_code)
+
+    outcome, results, _ = decided(service, mode, spends(count=count), b"k", overtake)
+
+    granted = sum("granted" in each for each in results)
+    assert overtaken == [201] * times
+    assert granted == expected[times]
+    assert service.sequence() == 1 + times + granted
+    assert outcome == ("granted" if granted else "refused")
+    service.verified()
+
+
+def test_a_long_list_is_answered_again_without_a_lock(service: Service) -> None:
+    service.open("adult", ROOMY)
+    first = decided(service, "each", spends(), b"k")
+
+    storage = service.app.state.house.storage
+    with storage.begin():  # on SQLite nobody else can write now
+        again = decided(service, "each", spends(), b"k")
+
+    assert first[2] is False
+    assert again == (*first[:2], True)
+    assert service.sequence() == LONG + 1
+
+
+def test_lists_and_single_spends_together_never_spend_too_much(service: Service) -> None:
+    service.open("adult", {"accounting": "zcdp", "rho": 12.6})  # room for 100 of 0.125
+    granted: list[int] = []
+
+    def lists(key: bytes) -> None:
+        _, results, _ = decided(service, "each", spends(count=30), key)
+        granted.append(sum("granted" in each for each in results))
+
+    def singles(_key: bytes) -> None:
+        granted.extend(service.authorize().status_code == 201 for _ in range(30))
+
+    works = [lists, singles, lists, singles, lists]
+    threads = [
+        threading.Thread(target=work, args=(bytes([97 + number]),)) for number, work in enumerate(works)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sum(granted) == 100
+    assert service.sequence() == 101
+    service.verified()
+
+
+def test_long_lists_that_queue_up_are_told_to_come_back(service: Service) -> None:
+    service.open("adult", ROOMY)
+    house = service.app.state.house
+    house.lists.waiting = 1000
+    try:
+        answer = service.bulk("each", *[item()] * LONG)
+        assert answer.headers["retry-after"]
+        problem(answer, 503, "unavailable")
+        made(service.bulk("each", item()))
+    finally:
+        house.lists.waiting = 0
+    made(service.bulk("each", *[item()] * LONG))

@@ -1,6 +1,9 @@
 """Every refusal is a problem (RFC 9457) that says what was wrong."""
 
 import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -10,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
-from dpledger.api import schemas
-from dpledger.api.body import MAX_BODY_BYTES, parse_json
-from tests.api.service import problem
+from dpledger.api import body, schemas
+from dpledger.api.body import LISTS, MAX_KEYS, ORDINARY, parse_json
+from dpledger.api.schemas import CostRequest
+from dpledger.server import create_server
+from dpledger.settings import Settings
+from tests.api.service import Service, problem
 
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 2.0}
 BODY: dict[str, Any] = {"releases": [GAUSSIAN], "adjacency": "add-remove"}
@@ -87,7 +93,7 @@ def test_a_long_detail_is_cut(client: TestClient) -> None:
         b"\xff",
         b'{"adjacency": "add-remove", "adjacency": "replace-one"}',
         b'{"orders": [' + b"9" * 5000 + b"]}",
-        b"[" * 100_000,
+        b"[" * 9_000,
     ],
 )
 def test_what_is_not_json_is_refused(client: TestClient, content: bytes) -> None:
@@ -140,15 +146,85 @@ def test_a_charset_may_be_named(client: TestClient) -> None:
 
 
 def test_a_body_over_the_limit_is_refused(client: TestClient) -> None:
-    content = json.dumps(BODY).ljust(MAX_BODY_BYTES + 1)
+    content = json.dumps(BODY).ljust(ORDINARY.most_bytes + 1)
 
     problem(client.post("/v1/costs", content=content, headers=JSON), 413, "payload-too-large")
 
 
 def test_a_body_at_the_limit_is_read(client: TestClient) -> None:
-    content = json.dumps(BODY).ljust(MAX_BODY_BYTES)
+    content = json.dumps(BODY).ljust(ORDINARY.most_bytes)
 
     assert client.post("/v1/costs", content=content, headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"releases":[' + b"[]," * 170_000 + b"[]]}"])
+@pytest.mark.parametrize("path", ["/v1/costs", "/v1/datasets", "/v1/datasets/adult/authorizations"])
+def test_a_body_of_too_many_values_is_refused_unread(shared: Service, path: str, content: bytes) -> None:
+    headers = shared.headers(**JSON, **{"Idempotency-Key": "values"})
+    unused = mock.Mock(loads=mock.Mock(side_effect=AssertionError("it was parsed")))
+    with mock.patch.object(body, "json", unused):
+        answer = shared.client.post(path, content=content, headers=headers)
+
+    assert "10000 values" in problem(answer, 413, "payload-too-large")["detail"]
+
+
+def test_a_body_that_says_it_is_too_long_is_not_waited_for(client: TestClient) -> None:
+    def pieces() -> Iterator[bytes]:
+        raise AssertionError("it was read")
+        yield b""
+
+    headers = {**JSON, "Content-Length": str(ORDINARY.most_bytes + 1)}
+    problem(client.post("/v1/costs", content=pieces(), headers=headers), 413, "payload-too-large")
+
+
+def test_lists_may_be_longer(shared: Service) -> None:
+    item = {"dataset": "nowhere", "run": "r", "releases": [GAUSSIAN]}
+    content = json.dumps({"mode": "each", "items": [item] * 1000}).ljust(LISTS.most_bytes)
+    headers = shared.headers(**JSON, **{"Idempotency-Key": "long"})
+
+    assert shared.client.post("/v1/authorizations", content=content, headers=headers).status_code == 201
+
+
+@pytest.mark.parametrize("padding", ["", " " * 70_000], ids=["small", "large"])
+def test_too_many_keys_are_refused_before_validation(client: TestClient, padding: str) -> None:
+    content = json.dumps({f"k{number}": 1 for number in range(MAX_KEYS + 1)}) + padding
+
+    found = problem(client.post("/v1/costs", content=content, headers=JSON), 422, "invalid-input")
+    assert "65 keys" in found["detail"]
+    assert "errors" not in found
+
+
+@pytest.mark.parametrize("padding", ["", " " * 70_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {f"k{number}": 1 for number in range(60)},
+        {"releases": [{} for _ in range(64)], "adjacency": "add-remove"},
+        {**BODY, "orders": ["x"] * 512},
+    ],
+)
+def test_few_errors_are_told_whatever_is_wrong(
+    client: TestClient, body: dict[str, Any], padding: str
+) -> None:
+    answer = client.post("/v1/costs", content=json.dumps(body) + padding, headers=JSON)
+
+    found = problem(answer, 422, "invalid-input")
+    assert 1 <= len(found["errors"]) <= 20
+
+
+def test_a_large_body_is_read_beside_the_event_loop(client: TestClient) -> None:
+    threads: list[int] = []
+    read = CostRequest.model_validate
+
+    def noted(content: Any) -> CostRequest:
+        threads.append(threading.get_ident())
+        return read(content)
+
+    with mock.patch.object(CostRequest, "model_validate", noted):
+        answer = client.post("/v1/costs", content=json.dumps(BODY).ljust(70_000), headers=JSON)
+    assert answer.status_code == 200
+    assert len(threads) == 1
+    assert threads[0] != client.portal.call(threading.get_ident)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/cost", "/v1/costs/"])
@@ -161,6 +237,32 @@ def test_a_wrong_method_is_a_problem_that_names_the_right_one(client: TestClient
 
     problem(response, 405, "method-not-allowed")
     assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/datasets", "GET, POST"),
+        ("/v1/tokens", "GET, POST"),
+        ("/v1/datasets/adult/partitions", "GET, POST"),
+        ("/v1/datasets/adult/reservations", "GET, POST"),
+        ("/v1/datasets/adult/authorizations", "POST"),
+        ("/v1/datasets/adult/budget", "GET"),
+    ],
+)
+def test_a_wrong_method_is_told_every_right_one(client: TestClient, path: str, allowed: str) -> None:
+    response = client.put(path)
+
+    problem(response, 405, "method-not-allowed")
+    assert response.headers["allow"] == allowed
+
+
+def test_a_page_is_told_every_right_method_too(tmp_path: Path) -> None:
+    with TestClient(create_server(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"))) as client:
+        response = client.delete("/dashboard/login")
+
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 class Sharper(AdjacencyMismatch):

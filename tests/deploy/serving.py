@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from dpledger.server import create_server
+from dpledger.server import bounded_protocol, create_server
 from dpledger.settings import Settings
 from tests.alerts.receiver import Receiver
 
@@ -23,6 +23,8 @@ def served(folder: Path, receiver: Receiver) -> Iterator[tuple[TestClient, str]]
         "DPLEDGER_ALERT_SECONDS": "0.05",
     }
     told: list[str] = []
-    app = create_server(Settings.from_environment(environment), announce=told.append)
+    settings = Settings.from_environment(environment)
+    app = create_server(settings, announce=told.append)
+    bounded_protocol(app, settings)
     with TestClient(app) as client:
         yield client, told[0]

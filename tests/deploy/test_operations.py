@@ -37,7 +37,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
             assert cell == ",".join(map(str, each.default))
         elif isinstance(each.default, bool):
             assert cell == "0"
-        elif isinstance(each.default, float):
+        elif isinstance(each.default, (int, float)):
             assert float(cell) == each.default
         else:
             assert cell == each.default

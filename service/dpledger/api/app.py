@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from dpledger import __version__
 from dpledger.api.answers import Problem
 from dpledger.api.authorizing import AuthorizationDesk, dataset_in
+from dpledger.api.describing import describe_kinds
 from dpledger.api.house import House
 from dpledger.api.logs import log_event
 from dpledger.api.metrics import Metrics
@@ -89,6 +90,7 @@ class LedgerApp(FastAPI):
                 schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 components["schemas"].update(schema.pop("$defs", {}))
                 components["schemas"][model.__name__] = schema
+            describe_kinds(components["schemas"])
             self.openapi_schema = found
         return self.openapi_schema
 

@@ -11,15 +11,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from dpledger.api.body import MAX_BODY_BYTES, check_media_type, parse_json
+from dpledger.api.body import (
+    LARGE_BODY_BYTES,
+    ORDINARY,
+    BodyReader,
+    check_media_type,
+    declared_length,
+    parse_json,
+)
 from dpledger.api.house import takes_long
-from dpledger.api.idempotency import check_key, hashed_key, hashed_request
+from dpledger.api.idempotency import check_key, check_single, hashed_key, hashed_request
 from dpledger.api.logs import REQUEST_ID
 from dpledger.api.middleware import REQUEST_ID_HEADER, request_id
 from dpledger.api.outcomes import Told, told, told_error
-from dpledger.api.problems import PAYLOAD_TOO_LARGE, RefusedRequest, invalid_body
+from dpledger.api.problems import invalid_body
 from dpledger.api.schemas import DATASET_NAME, SpendBody
 from dpledger.auth import scopes
 from dpledger.auth.gatekeeper import Caller, shown_token
@@ -74,6 +82,8 @@ class AuthorizationDesk:
         own_id = request_id(headers.get(REQUEST_ID_HEADER))
         REQUEST_ID.set(own_id.decode())
         try:
+            if len(headers) < len(scope["headers"]):
+                check_single(scope["headers"])
             answer = await self._answer(dataset, scope["path"], headers, receive)
         except Exception as error:
             answer = told_error(error)
@@ -92,7 +102,8 @@ class AuthorizationDesk:
         caller.require_dataset(dataset)
         key = check_key(headers.get(b"idempotency-key"))
         check_media_type(headers.get(b"content-type", b"").decode("latin-1"))
-        asked = await self._asked(dataset, await _body(receive), authorization)
+        body = await _body(receive, headers.get(b"content-length"))
+        asked = await self._asked(dataset, body, authorization)
         intent = Intent(caller.id, hashed_key(path, key), asked.request)
         return await self._decided(Authorization(asked.spend, intent, asked.charge))
 
@@ -108,7 +119,8 @@ class AuthorizationDesk:
             return asked
         # What turns a body away tells of the dataset, and no transaction asks about the token first.
         await self._house.caller(authorization)
-        asked = await self._house.compute(self._understood, dataset, body)
+        run = self._house.read if len(body) > LARGE_BODY_BYTES else self._house.compute
+        asked = await run(self._understood, dataset, body)
         if asked.charge is None:
             asked = replace(asked, charge=await self._house.price(asked.spend))
         if len(body) <= _LONGEST_KEPT_BYTES:
@@ -161,20 +173,13 @@ class AuthorizationDesk:
                     ticket.set_result(error)
 
 
-async def _body(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body", False):
-        body = await _rest(receive, bytearray(body))
-    if len(body) > MAX_BODY_BYTES:
-        raise RefusedRequest(PAYLOAD_TOO_LARGE, f"The limit is {MAX_BODY_BYTES} bytes.")
-    return body
-
-
-async def _rest(receive: Receive, received: bytearray) -> bytes:
+async def _body(receive: Receive, declared: bytes | None) -> bytes:
+    reader = BodyReader(ORDINARY, declared_length(declared))
     more = True
-    while more and len(received) <= MAX_BODY_BYTES:
+    while more:
         message = await receive()
-        received += message.get("body", b"")
+        if message["type"] == "http.disconnect":  # half a body may well look like a whole one
+            raise ClientDisconnect
+        reader.add(message.get("body", b""))
         more = message.get("more_body", False)
-    return bytes(received)
+    return reader.body()

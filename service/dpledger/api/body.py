@@ -2,15 +2,18 @@
 
 Python's own reader takes ``NaN``, reads 1e400 as infinity and 1e-400 as zero, and keeps the last of two
 equal keys. In a ledger each of these would charge something other than what was written.
+
+Bytes and values are bounded before anything is parsed, and keys and depth before anything is validated:
+one interpreter serves everybody, so what one body may take of it is small whatever the body holds.
 """
 
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import anyio.to_thread
 from fastapi import Request
 
 from dpledger.api.problems import (
@@ -21,10 +24,36 @@ from dpledger.api.problems import (
     RefusedRequest,
 )
 
-__all__ = ["MAX_BODY_BYTES", "StrictRequest", "check_media_type", "parse_json"]
+__all__ = [
+    "LARGE_BODY_BYTES",
+    "LISTS",
+    "MAX_BODY_BYTES",
+    "ORDINARY",
+    "BodyLimits",
+    "BodyReader",
+    "StrictRequest",
+    "check_media_type",
+    "declared_length",
+    "parse_json",
+]
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """How long a body may be, and how many values it may hold: numbers, texts, lists, objects."""
+
+    most_bytes: int
+    most_values: int
+
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-LARGE_BODY_BYTES = 64 * 1024
+ORDINARY = BodyLimits(512 * 1024, 10_000)
+LISTS = BodyLimits(MAX_BODY_BYTES, 100_000)
+"""For the routes that take a thousand spends or ten thousand names at once."""
+LARGE_BODY_BYTES = 16 * 1024
+"""A longer body is parsed and validated in a thread, one at a time, beside the event loop."""
+MAX_KEYS = 64
+"""Of one object; no shape has half as many."""
 MAX_DEPTH = 32
 """Far more than any body has, and far less than what exhausts whoever walks through it."""
 _TOO_DEEP = "The body is nested too deeply."
@@ -76,6 +105,8 @@ def _finite_float(text: str) -> float:
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_KEYS:
+        raise RefusedRequest(INVALID_INPUT, f"One object holds {len(pairs)} keys; the limit is {MAX_KEYS}.")
     found = dict(pairs)
     if len(found) < len(pairs):
         repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -83,27 +114,64 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+class BodyReader:
+    """Takes a body piece by piece, and refuses it as soon as it exceeds its limits."""
+
+    def __init__(self, limits: BodyLimits, declared: int) -> None:
+        self._limits = limits
+        self._received = bytearray()
+        self._values = 1
+        if declared > limits.most_bytes:  # so that nobody waits for what is refused anyway
+            raise self._too_long()
+
+    def add(self, piece: bytes) -> None:
+        """Take the next piece."""
+        self._received += piece
+        if len(self._received) > self._limits.most_bytes:
+            raise self._too_long()
+        # Every value but the first follows one of these. Some may stand in a text: the bound stays above.
+        self._values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+        if self._values > self._limits.most_values:
+            raise RefusedRequest(
+                PAYLOAD_TOO_LARGE, f"The body may hold at most {self._limits.most_values} values."
+            )
+
+    def body(self) -> bytes:
+        """All that was taken."""
+        return bytes(self._received)
+
+    def _too_long(self) -> RefusedRequest:
+        return RefusedRequest(PAYLOAD_TOO_LARGE, f"The limit is {self._limits.most_bytes} bytes.")
+
+
+def declared_length(value: str | bytes | None) -> int:
+    """What ``Content-Length`` says; 0 where it says nothing, and what arrives is counted."""
+    return int(value) if value is not None and value.isdigit() else 0
+
+
 class StrictRequest(Request):
-    """A request whose body is bounded in size and read by :func:`parse_json`."""
+    """A request whose body is bounded and read by :func:`parse_json`."""
+
+    limits: BodyLimits = ORDINARY
 
     async def body(self) -> bytes:
-        """The body, at most ``MAX_BODY_BYTES`` long."""
+        """The body, within the limits of its route."""
         if not hasattr(self, "_body"):
-            received = bytearray()
-            async for chunk in self.stream():
-                received += chunk
-                if len(received) > MAX_BODY_BYTES:
-                    raise RefusedRequest(PAYLOAD_TOO_LARGE, f"The limit is {MAX_BODY_BYTES} bytes.")
-            self._body = bytes(received)
+            reader = BodyReader(self.limits, declared_length(self.headers.get("content-length")))
+            async for piece in self.stream():
+                reader.add(piece)
+            self._body = reader.body()
         return self._body
 
     async def json(self) -> Any:
-        """The body as strict JSON; a large one is read in a thread, beside the event loop."""
+        """The body as strict JSON, or as the model that it was validated to beside the event loop."""
         if not hasattr(self, "_content"):
-            body = await self.body()
-            large = len(body) > LARGE_BODY_BYTES
-            self._content = await anyio.to_thread.run_sync(parse_json, body) if large else parse_json(body)
+            self._content = parse_json(await self.body())
         return self._content
+
+    def take(self, content: Any) -> None:
+        """Have :meth:`json` say what was read elsewhere."""
+        self._content = content
 
 
 def check_media_type(content_type: str) -> None:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from dpledger.api.answering import Questions
 from dpledger.api.idempotency import InFlight
+from dpledger.api.lanes import Lane
 from dpledger.api.logs import log_event, log_failure
 from dpledger.api.metrics import Metrics
 from dpledger.api.standby import StandbyWatch
@@ -46,6 +47,8 @@ _COMMITTERS = {"sqlite": 1, "postgresql": 4}
 _WRITERS = 8
 _COMPUTERS = 2
 _LONG_COMPUTERS = 1
+_BODY_READERS = 1
+"""One: two threads that only compute would take the interpreter from the event loop in turns."""
 LONG = frozenset({"above-threshold", "output-mixture"})
 """Mechanisms of which one release may take seconds to price; 64 of any other take less than one."""
 
@@ -84,6 +87,8 @@ class House:
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)
         self._long_computers = anyio.CapacityLimiter(_LONG_COMPUTERS)
+        self._body_readers = anyio.CapacityLimiter(_BODY_READERS)
+        self.lists = Lane(lambda: len(self.in_flight) > self.lists.deciding)
         self._tell_more()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -127,6 +132,10 @@ class House:
         """Run what needs the processor for long in a thread of its own kind."""
         return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._computers)
 
+    async def read(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Parse and validate a large body: one after another, beside the event loop."""
+        return await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._body_readers)
+
     async def price(self, spend: Spend) -> Charge:
         """Compute what a spend that takes long is charged: one after another, and in nobody else's way."""
         return await anyio.to_thread.run_sync(self.ledger.charge, spend, limiter=self._long_computers)
@@ -157,6 +166,12 @@ class House:
             "Datasets whose high-water mark is not in its file yet.",
             (),
             lambda: {(): self.storage.marks.unsaved},
+        )
+        self.metrics.look_at_gauge(
+            "dpledger_lists_waiting",
+            "Long lists of spends that are being decided or wait for it.",
+            (),
+            lambda: {(): self.lists.waiting},
         )
         self.metrics.look_at_gauge(
             "dpledger_remaining_fraction",

@@ -6,20 +6,42 @@ was asked is compared by its canonical JSON, so spaces and the order of keys do 
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dpledger.api.problems import KEY_INVALID, KEY_MISSING, RefusedRequest
+from dpledger.api.problems import KEY_INVALID, KEY_MISSING, REPEATED_HEADER, RefusedRequest
 from dpledger.ledger.errors import KeyInFlight
 from dpledger.ledger.ports import Intent
 
-__all__ = ["HEADER", "REPLAYED_HEADER", "InFlight", "check_key", "hashed_key", "hashed_request"]
+__all__ = [
+    "HEADER",
+    "REPLAYED_HEADER",
+    "InFlight",
+    "check_key",
+    "check_single",
+    "hashed_key",
+    "hashed_request",
+]
 
 HEADER = "Idempotency-Key"
 REPLAYED_HEADER = "Idempotency-Replayed"
 MAX_KEY_CHARACTERS = 255
 _HASH_BYTES = 16
+
+
+SINGLE_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key", b"if-match"})
+"""What a request may say once: of two, one reader would take the first and another the last."""
+
+
+def check_single(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a request that says twice what it may say once."""
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in seen and name in SINGLE_HEADERS:
+            kind = KEY_INVALID if name == b"idempotency-key" else REPEATED_HEADER
+            raise RefusedRequest(kind, f"The header {name.decode()} was sent twice.")
+        seen.add(name)
 
 
 def check_key(value: bytes | None) -> bytes:

@@ -14,7 +14,15 @@ from typing import Any
 
 from opentelemetry.trace import get_current_span
 
-__all__ = ["REQUEST_ID", "JsonFormatter", "configure_logs", "log_event", "log_failure", "redacted"]
+__all__ = [
+    "REQUEST_ID",
+    "JsonFormatter",
+    "configure_logs",
+    "log_event",
+    "log_failure",
+    "redacted",
+    "without_tokens",
+]
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 logger = logging.getLogger("dpledger")
@@ -22,6 +30,11 @@ logger = logging.getLogger("dpledger")
 _TOKEN = re.compile(r"dpl_([A-Za-z0-9-]+)_[A-Za-z0-9_-]+")
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]+@")
 _PARAMETERS = re.compile(r"\[parameters: .*", re.DOTALL)
+
+
+def without_tokens(text: str) -> str:
+    """``text`` with the secrets of tokens taken out; their ids stay."""
+    return _TOKEN.sub(r"dpl_\1_...", text) if "dpl_" in text else text
 
 
 def redacted(text: str) -> str:
@@ -51,7 +64,7 @@ class JsonFormatter(logging.Formatter):
         content |= getattr(record, "fields", {})
         if record.exc_info is not None and record.exc_info[1] is not None:
             content["error"] = _error_fields(record.exc_info[1])
-        return json.dumps(content, default=str)
+        return without_tokens(json.dumps(content, default=str))
 
 
 def _access_fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dpledger import __version__
 from dpledger.ledger.authorizing import Yes
 from dpledger.ledger.requests import Answer, Authorization
 
-__all__ = ["AUTHORIZATIONS", "CONTENT_TYPE", "Distribution", "Metrics", "template_of"]
+__all__ = ["AUTHORIZATIONS", "CONTENT_TYPE", "METHODS", "Distribution", "Metrics", "template_of"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AUTHORIZATIONS = "/v1/datasets/{dataset}/authorizations"
@@ -30,7 +30,7 @@ AUTHORIZATIONS = "/v1/datasets/{dataset}/authorizations"
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _PILE = 4096
-_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"})
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 Decide = Callable[[str, Sequence[Authorization]], Sequence[Any]]
 Labels = tuple[str, ...]
 
@@ -113,7 +113,7 @@ class Metrics(Collector):
 
     def answered(self, method: str, route: str, seconds: float) -> None:
         """Take note of a request that went through the framework."""
-        known = method if method in _METHODS else "other"
+        known = method if method in METHODS else "other"
         self._of_route(known, route).note(seconds)
 
     def counted(self, work: Callable[..., Answer]) -> Callable[..., Answer]:

@@ -9,10 +9,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
-from dpledger.api.logs import log_failure
+from dpledger.api.logs import log_failure, without_tokens
 from dpledger.auth.errors import Forbidden, Unauthenticated
 from dpledger.ledger.errors import (
     AlreadyExists,
@@ -40,6 +41,7 @@ __all__ = [
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL_CHARACTERS = 500
+MAX_LISTED_ERRORS = 20
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class ProblemKind:
 MALFORMED_JSON = ProblemKind("malformed-json", 400, "The body is not JSON")
 KEY_MISSING = ProblemKind("idempotency-key-missing", 400, "The request needs an Idempotency-Key")
 KEY_INVALID = ProblemKind("idempotency-key-invalid", 400, "The Idempotency-Key cannot be used")
+REPEATED_HEADER = ProblemKind("repeated-header", 400, "A header that may come once came twice")
 UNAUTHENTICATED = ProblemKind("unauthenticated", 401, "The request carries no valid token")
 TOKEN_ENDED = ProblemKind("token-ended", 401, "The token ended before the decision")
 FORBIDDEN = ProblemKind("forbidden", 403, "The token does not reach this far")
@@ -70,6 +73,7 @@ RESERVATION_CLOSED = ProblemKind("reservation-closed", 409, "The reservation is 
 LEDGER_ROLLED_BACK = ProblemKind("ledger-rolled-back", 409, "The ledger is behind its high-water mark")
 KEY_IN_FLIGHT = ProblemKind("idempotency-key-in-flight", 409, "The first request is still being decided")
 PRECONDITION_FAILED = ProblemKind("precondition-failed", 412, "The state moved on")
+REQUEST_TIMEOUT = ProblemKind("request-timeout", 408, "The request did not arrive in time")
 PAYLOAD_TOO_LARGE = ProblemKind("payload-too-large", 413, "The body is too large")
 UNSUPPORTED_MEDIA_TYPE = ProblemKind("unsupported-media-type", 415, "The body must be application/json")
 INVALID_INPUT = ProblemKind("invalid-input", 422, "An input is outside its range")
@@ -80,6 +84,9 @@ KEY_REUSED = ProblemKind("idempotency-key-reused", 422, "The key came before wit
 PRECONDITION_REQUIRED = ProblemKind("precondition-required", 428, "The request needs If-Match")
 INTERNAL_ERROR = ProblemKind("internal-error", 500, "The service failed")
 UNAVAILABLE = ProblemKind("unavailable", 503, "The ledger cannot be reached now")
+TOO_MANY_CONNECTIONS = ProblemKind(
+    "too-many-connections", 503, "The service has as many connections as it takes"
+)
 
 _BY_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: PAYLOAD_TOO_LARGE}
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dpledger"'}
@@ -110,6 +117,8 @@ DOMAIN_ERRORS: dict[type[Exception], Rule] = {
     ReservedByAnother: Rule(FORBIDDEN, ("reservation",)),
     RolledBack: Rule(LEDGER_ROLLED_BACK, ("dataset", "sequence", "entry", "found")),
     TokenEnded: Rule(TOKEN_ENDED, headers=_CHALLENGE),
+    # Nobody reads this answer: the connection is gone. It is no failure of the service either.
+    ClientDisconnect: Rule(REQUEST_TIMEOUT),
     Unavailable: Rule(UNAVAILABLE, headers={"Retry-After": str(Unavailable.retry_after_seconds)}),
 }
 """The one table from domain error to problem; the nearest class in an error's ancestry decides."""
@@ -138,7 +147,8 @@ class Problem:
         kind, detail = self.kind, self.detail
         shown = detail if len(detail) <= MAX_DETAIL_CHARACTERS else detail[: MAX_DETAIL_CHARACTERS - 1] + "…"
         own = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": shown}
-        return json.dumps({**own, **self.members}, allow_nan=False).encode("ascii")
+        # A token that was given as an id, a name or a key stands in whatever quotes it.
+        return without_tokens(json.dumps({**own, **self.members}, allow_nan=False)).encode("ascii")
 
     def response(self) -> Response:
         """The problem as an answer."""
@@ -168,7 +178,8 @@ def _http_problem(error: HTTPException) -> Problem:
 
 
 def _validation_problem(error: RequestValidationError) -> Problem:
-    found = [{"field": field_path(item["loc"]), "message": item["msg"]} for item in error.errors()]
+    listed = error.errors()[:MAX_LISTED_ERRORS]
+    found = [{"field": field_path(item["loc"]), "message": item["msg"]} for item in listed]
     first = found[0]
     members = {"field": first["field"], "errors": found}
     return Problem(INVALID_INPUT, f"{first['field']}: {first['message']}", members)

@@ -5,7 +5,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dpledger.accounting.sampling import Adjacency
-from dpledger.api.schemas import MAX_ORDERS, Body, Count, Name, Number, Releases, SampleBody, Text
+from dpledger.api.schemas import (
+    MAX_ORDERS,
+    Body,
+    Count,
+    FirstErrorOnly,
+    Name,
+    Number,
+    Releases,
+    SampleBody,
+    Text,
+)
 
 __all__ = [
     "MAX_PLAN_STEPS",
@@ -22,7 +32,7 @@ __all__ = [
 MAX_PLAN_STEPS = 64
 MAX_METHOD_CHARACTERS = 64
 
-Orders = Annotated[list[Number], Field(min_length=1, max_length=MAX_ORDERS)]
+Orders = Annotated[list[Number], Field(min_length=1, max_length=MAX_ORDERS), FirstErrorOnly()]
 Method = Annotated[Text, Field(max_length=MAX_METHOD_CHARACTERS)]
 NotionName = Literal["pure", "approximate", "zcdp", "rdp", "gdp"]
 
@@ -100,7 +110,7 @@ class TrialsBody(Body):
 class CompositionBody(Body):
     """Steps that are all fixed in advance. With ``orders`` the total's curve is shown there too."""
 
-    plan: Annotated[list[PlannedStep], Field(min_length=1, max_length=MAX_PLAN_STEPS)]
+    plan: Annotated[list[PlannedStep], Field(min_length=1, max_length=MAX_PLAN_STEPS), FirstErrorOnly()]
     adjacency: Adjacency
     delta: Number
     method: Method = "tight"

@@ -10,11 +10,20 @@ from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 
 from dpledger.api import problems
-from dpledger.api.body import StrictRequest, check_media_type
-from dpledger.api.idempotency import HEADER, check_key
-from dpledger.api.problems import MEDIA_TYPE, ProblemKind
+from dpledger.api.body import (
+    LARGE_BODY_BYTES,
+    LISTS,
+    ORDINARY,
+    BodyLimits,
+    StrictRequest,
+    check_media_type,
+    parse_json,
+)
+from dpledger.api.idempotency import HEADER, check_key, check_single, hashed_request
+from dpledger.api.problems import MEDIA_TYPE, ProblemKind, invalid_body
 from dpledger.api.schemas import DATASET_NAME
 from dpledger.auth.gatekeeper import Caller
 from dpledger.auth.scopes import Scope
@@ -47,12 +56,14 @@ class Guard:
     scope: Scope | None
     keyed: bool = False
     problems: tuple[ProblemKind, ...] = ()
+    limits: BodyLimits = ORDINARY
 
     def kinds(self, path: str, has_body: bool) -> set[ProblemKind]:
         """Every problem that the route may answer."""
         found = {problems.INTERNAL_ERROR, *self.problems}
         if self.scope is not None:
-            found |= {problems.UNAUTHENTICATED, problems.FORBIDDEN, *_DATABASE_PROBLEMS}
+            found |= {problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.REPEATED_HEADER}
+            found |= set(_DATABASE_PROBLEMS)
         if "{" in path:
             found |= {problems.NOT_FOUND}
         if has_body:
@@ -64,10 +75,14 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def guarded(
-    scope: Scope, *, keyed: bool = False, may_answer: Iterable[ProblemKind] = ()
+    scope: Scope,
+    *,
+    keyed: bool = False,
+    may_answer: Iterable[ProblemKind] = (),
+    limits: BodyLimits = ORDINARY,
 ) -> Callable[[Endpoint], Endpoint]:
     """Mark an endpoint with the scope it needs; ``keyed`` where it needs an Idempotency-Key."""
-    return _marked(Guard(scope, keyed, tuple(may_answer)))
+    return _marked(Guard(scope, keyed, tuple(may_answer), limits))
 
 
 def public(*may_answer: ProblemKind) -> Callable[[Endpoint], Endpoint]:
@@ -107,18 +122,50 @@ class GuardedRoute(APIRoute):
 
         async def handle_guarded(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
+            strict.limits = self.guard.limits
             await admit(strict, self.guard)
             if self.body_field is not None:
                 check_media_type(request.headers.get("content-type", ""))
+                await self._read_beside(strict)
             return await handle(strict)
 
         return handle_guarded
+
+    async def _read_beside(self, request: StrictRequest) -> None:
+        """Parse and validate a large body in a thread; the framework takes the model as it is."""
+        body = await request.body()
+        if len(body) <= LARGE_BODY_BYTES:
+            return
+        assert self.body_field is not None
+        shape = self.body_field.field_info.annotation
+        house = request.app.state.house
+        # With the lists themselves: two threads that only compute are worse for others than one.
+        run = house.lists.run if self.guard.limits is LISTS else house.read
+        model, asked = await run(read_body, shape, body, request.headers.get("if-match"))
+        request.take(model)
+        request.state.asked = asked
+
+
+def read_body(
+    shape: type[BaseModel], body: bytes, if_match: str | None, pause: Callable[[], None] = lambda: None
+) -> tuple[BaseModel, bytes]:
+    """A body as its shape, and the hash that tells the request from another one under the same key."""
+    pause()
+    content = parse_json(body)
+    pause()
+    try:
+        model = shape.model_validate(content)
+    except ValidationError as error:
+        raise invalid_body(error) from None
+    pause()
+    return model, hashed_request({"body": content, "if_match": if_match})
 
 
 async def admit(request: Request, guard: Guard) -> None:
     """Let a request pass, or raise why not; the caller is kept for the endpoint."""
     if guard.scope is None:
         return
+    check_single(request.scope["headers"])
     caller = await request.app.state.house.caller(request.headers.get("authorization"))
     caller.require(guard.scope)
     dataset = request.path_params.get("dataset")

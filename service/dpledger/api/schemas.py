@@ -1,9 +1,10 @@
 """The shapes of requests; what the numbers may be is checked where they are used."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
@@ -13,6 +14,7 @@ from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import MAX_RELEASES, Release, Step
 from dpledger.accounting.validation import check_orders
 from dpledger.auth.scopes import Scope
+from dpledger.auth.tokens import holds_token
 from dpledger.ledger.answers import parse_identifier
 from dpledger.ledger.budget import Accounting
 from dpledger.ledger.requests import Spend
@@ -48,17 +50,32 @@ DATASET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 def _printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must hold printable characters only")
-    return text
+    return _tokenless(text)
 
 
 def _prose(text: str) -> str:
     if not all(character.isprintable() or character in "\n\t" for character in text):
         raise ValueError("must hold printable characters, tabs and line ends only")
+    return _tokenless(text)
+
+
+def _tokenless(text: str) -> str:
+    """Names and descriptions are shown to others and kept for good; a token pasted there would be too."""
+    if "dpl_" in text and holds_token(text):
+        raise ValueError("must not hold a token")
     return text
+
+
+class FirstErrorOnly(FailFast):
+    """A list that says what is wrong with its first wrong item only: a thousand errors take long to write."""
+
+    def __hash__(self) -> int:  # the one thing that pydantic's own lacks to stand in an optional type
+        return hash(type(self))
 
 
 Number = Annotated[float, Strict()]
 Count = Annotated[int, Strict()]
+Numbers = Annotated[list[Number], FirstErrorOnly()]
 Text = Annotated[str, Strict()]
 Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 Prose = Annotated[Text, Field(max_length=MAX_PROSE_CHARACTERS), AfterValidator(_prose)]
@@ -126,7 +143,7 @@ class ReleaseBody(BaseModel):
         return {**(self.model_extra or {}), "mechanism": self.mechanism, "count": self.count}
 
 
-Releases = Annotated[list[ReleaseBody], Field(min_length=1, max_length=MAX_RELEASES)]
+Releases = Annotated[list[ReleaseBody], Field(min_length=1, max_length=MAX_RELEASES), FirstErrorOnly()]
 
 
 def to_releases(bodies: list[ReleaseBody], within: str = "") -> tuple[Release, ...]:
@@ -148,7 +165,7 @@ class CostRequest(Body):
     releases: Releases
     adjacency: Adjacency
     sample: SampleBody | None = None
-    orders: Annotated[list[Number] | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+    orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
 
     def step(self) -> Step:
         """The step description; an error names the release that it is in."""
@@ -185,8 +202,8 @@ class BudgetBody(Body):
     rho: Number | None = None
     mu: Number | None = None
     order: Number | None = None
-    orders: Annotated[list[Number] | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
-    epsilons: Annotated[list[Number] | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+    orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+    epsilons: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
     additive_delta: Number | None = None
     plan: PlanBody | None = None
 
@@ -248,11 +265,15 @@ class BulkBody(Body):
     """Spends across datasets and partitions under one key."""
 
     mode: Literal["all-or-nothing", "each"]
-    items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_BULK_ITEMS)]
+    items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_BULK_ITEMS), FirstErrorOnly()]
 
-    def spends(self) -> list[Spend]:
-        """The spends; an error names the item that it is in."""
-        return [_spend_of(index, item) for index, item in enumerate(self.items)]
+    def spends(self, pause: Callable[[], None] = lambda: None) -> list[Spend]:
+        """The spends; an error names the item that it is in. ``pause`` is called between them."""
+        found: list[Spend] = []
+        for index, item in enumerate(self.items):
+            found.append(_spend_of(index, item))
+            pause()
+        return found
 
 
 def _spend_of(index: int, item: BulkItem) -> Spend:
@@ -297,7 +318,9 @@ class RollbackBody(Body):
 class PartitionsBody(Body):
     """Disjoint parts to be opened: by name, or by number as many as ``count`` says."""
 
-    names: Annotated[list[Name] | None, Field(min_length=1, max_length=MAX_PARTITIONS_A_CALL)] = None
+    names: Annotated[
+        Annotated[list[Name], FirstErrorOnly()] | None, Field(min_length=1, max_length=MAX_PARTITIONS_A_CALL)
+    ] = None
     count: Annotated[Count, Field(ge=1, le=MAX_PARTITIONS_A_CALL)] | None = None
     budget: BudgetBody | None = None
 
@@ -314,6 +337,9 @@ class TokenBody(Body):
     """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays."""
 
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
-    datasets: Annotated[list[DatasetName] | None, Field(min_length=1, max_length=MAX_TOKEN_DATASETS)] = None
+    datasets: Annotated[
+        Annotated[list[DatasetName], FirstErrorOnly()] | None,
+        Field(min_length=1, max_length=MAX_TOKEN_DATASETS),
+    ] = None
     description: Prose = ""
     expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None

@@ -1,7 +1,7 @@
 """The process that answers questions: one line in, one line out.
 
 It stands apart from the service because a bound may need the processor for seconds, and a thread
-that computes would share the interpreter with the authorizations. It runs at the lowest priority, within
+that computes would share the interpreter with the authorizations. It runs at low priority, within
 limits of processor time and memory, and ends when its input does.
 """
 
@@ -22,7 +22,8 @@ __all__ = ["CPU_SECONDS", "READY", "TOO_HARD", "main"]
 READY = b"ready\n"
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 4 * 2**30
-LOWEST_PRIORITY = 19
+LOW_PRIORITY = 10
+"""A tenth of a processor that others want too; at the lowest, no question would be answered in time."""
 TOO_HARD = ProblemKind("question-too-hard", 422, "The question takes too much time or memory")
 
 
@@ -82,7 +83,7 @@ def _interrupt(_signal: int, _frame: Any) -> None:
 def _step_back() -> None:
     """Give way to the service, and take no more memory than allowed; where the system knows how."""
     if hasattr(os, "nice"):
-        os.nice(LOWEST_PRIORITY)
+        os.nice(LOW_PRIORITY)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -16,6 +16,7 @@ __all__ = [
     "TokenHasher",
     "TokenSecret",
     "derived_token",
+    "holds_token",
     "is_token_id",
     "new_token",
     "read_token",
@@ -51,6 +52,11 @@ def derived_token(key: bytes, actor: str, idempotency_key: bytes, request: bytes
     origin = actor.encode() + b"\0" + idempotency_key
     token_id = hmac.digest(key, b"token id\0" + origin, "sha256")[:_ID_BYTES]
     return _joined(_base32(token_id), hmac.digest(key, b"token secret\0" + origin + request, "sha256"))
+
+
+def holds_token(text: str) -> bool:
+    """Whether a token stands somewhere in a text."""
+    return _SHAPE.search(text) is not None
 
 
 def is_token_id(text: str) -> bool:

@@ -1,5 +1,6 @@
 """``dpledger serve`` and ``dpledger migrate``: what an operator does to a whole database."""
 
+import gc
 import os
 import re
 from pathlib import Path
@@ -46,7 +47,7 @@ def serve(
 
     from dpledger.api.logs import configure_logs
     from dpledger.cli.databases import check_files, one_line_failures, refuse_foreign
-    from dpledger.server import create_server
+    from dpledger.server import bounded_protocol, create_server
     from dpledger.settings import Settings, misspelt
 
     for written, meant in misspelt(os.environ).items():
@@ -58,6 +59,10 @@ def serve(
         check_files(settings)
         server = create_server(settings, announce=_announce)
     configure_logs()
+    # What is loaded by now stays for good. To look through it for garbage, which a long list of spends brings
+    # about, would stop every thread for a tenth of a second.
+    gc.collect()
+    gc.freeze()
     try:
         uvicorn.run(
             server,
@@ -65,6 +70,7 @@ def serve(
             port=port,
             access_log=access_log,
             log_config=None,
+            http=bounded_protocol(server, settings),
             # Nothing here asks for the caller's address.
             proxy_headers=False,
             server_header=False,

@@ -58,7 +58,7 @@ from dpledger.accounting.validation import (
     check_vector,
 )
 
-__all__ = ["Accounting", "Budget", "Plan"]
+__all__ = ["Accounting", "Budget", "Plan", "fields_of"]
 
 
 class Accounting(enum.Enum):
@@ -392,6 +392,11 @@ _FIELDS: dict[Accounting, set[str]] = {
     Accounting.RDP_ORDER: {"epsilon", "delta", "additive_delta", "order", "plan"},
     Accounting.RDP_CURVE: {"orders", "epsilons", "epsilon", "delta", "additive_delta", "plan"},
 }
+
+
+def fields_of(accounting: Accounting) -> set[str]:
+    """What the wire form of a budget of this kind may hold beside ``accounting``."""
+    return set(_FIELDS[accounting])
 
 
 def _read(fields: Any) -> tuple[Accounting, dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dpledger.accounting.errors import AccountingError
 from dpledger.accounting.validation import check_choice
@@ -19,59 +21,146 @@ from dpledger.ledger.sitting import Sitting
 from dpledger.ledger.state import Book
 from dpledger.ledger.teller import NO_DATASET, Teller
 
-__all__ = ["MODES", "authorize_all"]
+__all__ = ["MODES", "authorize_all", "no_pause"]
 
 MODES = ("all-or-nothing", "each")
+_SHORT = 16
+"""Lists up to this length are decided under the locks at once: that takes less than drafting them."""
+_DRAFTS = 2
 Item = Yes | dict[str, Any]
 """A yes, or the record of a no: ``{"refused": …}``, ``{"failed": …}`` or ``{"not_taken": true}``."""
 
 
-def authorize_all(teller: Teller, spends: Sequence[Spend], mode: str, intent: Intent) -> Answer:
+class _Draft(NamedTuple):
+    """A list decided on one state of its ledgers, with all that is to be written if they have not moved."""
+
+    books: dict[str, Book]
+    sittings: dict[str, Sitting]
+    items: list[Item]
+    outcome: str
+    kept: str
+
+    def holds_for(self, books: Mapping[str, Book]) -> bool:
+        """Whether the ledgers have not moved: all that a decision rests on follows from their entries."""
+        return {name: (book.sequence, book.head) for name, book in books.items()} == {
+            name: (book.sequence, book.head) for name, book in self.books.items()
+        }
+
+
+class _List(NamedTuple):
+    """What is asked for, and what each part of it costs."""
+
+    spends: Sequence[Spend]
+    charges: Sequence[Charge | LedgerError | AccountingError]
+    mode: str
+    intent: Intent
+    pause: Callable[[], None]
+
+    @property
+    def names(self) -> list[str]:
+        """The datasets that there are, in the order in which they are locked."""
+        return sorted({spend.dataset for spend in self.spends} - _absent(self.spends, self.charges))
+
+
+def no_pause() -> None:
+    """Nobody else is waiting."""
+
+
+def authorize_all(
+    teller: Teller,
+    spends: Sequence[Spend],
+    mode: str,
+    intent: Intent,
+    pause: Callable[[], None] = no_pause,
+) -> Answer:
     """Decide all spends in one transaction; the answer lists one result a spend.
 
     ``all-or-nothing``: any refusal leaves every ledger as it was. ``each``: every spend is decided
     on its own. What is kept under the key is what is needed to say the same again.
+
+    A long list is decided before its ledgers are locked, on one state of the database, and written under
+    the locks if the ledgers still stand there: a writer of SQLite holds up everybody, and deciding takes most
+    of the time. If they have moved, it is decided again, at last under the locks. ``pause`` is called between
+    items while nothing is locked.
     """
     check_choice("mode", mode, MODES)
-    charges = [charged(teller, spend) for spend in spends]
-    for charge in charges:
+    charges: list[Charge | LedgerError | AccountingError] = []
+    for spend in spends:
+        charges.append(charge := charged(teller, spend))
         # What fails for now must not be kept as the answer for good.
         if isinstance(charge, Unavailable) or (mode == "all-or-nothing" and not isinstance(charge, Charge)):
             raise charge
-    return _told(teller, *teller.run(lambda tx: _decide(teller, tx, spends, charges, mode, intent)))
+        pause()
+    asked = _List(spends, charges, mode, intent, pause)
+    outcome, items, replayed = _decided(teller, asked)
+    return _told(teller, outcome, items, replayed, pause)
 
 
-def _decide(
-    teller: Teller,
-    transaction: Transaction,
-    spends: Sequence[Spend],
-    charges: Sequence[Charge | LedgerError | AccountingError],
-    mode: str,
-    intent: Intent,
-) -> tuple[str, list[Item], bool]:
-    books = transaction.lock(sorted({spend.dataset for spend in spends} - _absent(spends, charges)))
-    teller.refuse_ended(transaction, intent)
-    known = teller.known(transaction, NO_DATASET, intent)
+def _decided(teller: Teller, asked: _List) -> tuple[str, list[Item], bool]:
+    drafts = _DRAFTS if len(asked.spends) > _SHORT else 0
+    for _ in range(drafts):
+        found = _drafted(teller, asked)
+        if not isinstance(found, _Draft):
+            return found
+        written = teller.run(lambda tx, draft=found: _write(teller, tx, asked, draft))  # type: ignore[misc]
+        if written is not None:
+            return written
+    at_once = teller.run(lambda tx: _write(teller, tx, asked, None))
+    assert at_once is not None, "under the locks nothing moves"
+    return at_once
+
+
+def _drafted(teller: Teller, asked: _List) -> "_Draft | tuple[str, list[Item], bool]":
+    """Decide on the last committed state; what the key was answered before is told from there."""
+    with teller.storage.snapshot() as snapshot, np.errstate(over="ignore"):
+        books = snapshot.lock(asked.names)
+        return _known(teller, snapshot, asked, books) or _draft(teller, snapshot, asked, books)
+
+
+def _write(
+    teller: Teller, transaction: Transaction, asked: _List, draft: _Draft | None
+) -> tuple[str, list[Item], bool] | None:
+    """Write what was decided, or without a draft decide here; None if the ledgers have moved."""
+    books = transaction.lock(asked.names)
+    known = _known(teller, transaction, asked, books)
     if known is not None:
-        return known.outcome, _restored(transaction, books, known.body), True
-    sittings = {name: teller.sit(transaction, book) for name, book in sorted(books.items())}
-    _load_partitions(sittings, spends, mode)
-    items = [
-        _item(teller, transaction, sittings, spend, charge, mode, intent.actor)
-        for spend, charge in zip(spends, charges, strict=True)
-    ]
-    granted = mode == "each" or all(isinstance(item, Yes) for item in items)
-    if granted:
-        for sitting in sittings.values():
+        return known
+    if draft is None:
+        draft = _draft(teller, transaction, asked._replace(pause=no_pause), books)
+    elif not draft.holds_for(books):
+        return None
+    for sitting in draft.sittings.values():
+        sitting.resume(transaction)
+        if draft.outcome == "granted":
             sitting.write()
-    else:
-        for sitting in sittings.values():
+        else:
             sitting.write_refusals()
+    teller.keep(transaction, NO_DATASET, asked.intent, Answer(draft.outcome, draft.kept))
+    return draft.outcome, draft.items, False
+
+
+def _known(
+    teller: Teller, transaction: Transaction, asked: _List, books: dict[str, Book]
+) -> tuple[str, list[Item], bool] | None:
+    teller.refuse_ended(transaction, asked.intent)
+    known = teller.known(transaction, NO_DATASET, asked.intent)
+    return None if known is None else (known.outcome, _restored(transaction, books, known.body), True)
+
+
+def _draft(teller: Teller, transaction: Transaction, asked: _List, books: dict[str, Book]) -> _Draft:
+    mode, actor = asked.mode, asked.intent.actor
+    sittings = {name: teller.sit(transaction, book) for name, book in sorted(books.items())}
+    _load_partitions(sittings, asked.spends, mode)
+    items: list[Item] = []
+    for spend, charge in zip(asked.spends, asked.charges, strict=True):
+        items.append(_item(teller, transaction, sittings, spend, charge, mode, actor))
+        asked.pause()
+    granted = mode == "each" or all(isinstance(item, Yes) for item in items)
+    if not granted:
         items = [{"not_taken": True} if isinstance(item, Yes) else item for item in items]
+    records = [_record(spend, item) for spend, item in zip(asked.spends, items, strict=True)]
     outcome = "granted" if granted else "refused"
-    records = [_record(spend, item) for spend, item in zip(spends, items, strict=True)]
-    teller.keep(transaction, NO_DATASET, intent, Answer(outcome, text({"items": records})))
-    return outcome, items, False
+    return _Draft(books, sittings, items, outcome, text({"items": records}))
 
 
 def _absent(spends: Sequence[Spend], charges: Sequence[Charge | LedgerError | AccountingError]) -> set[str]:
@@ -141,9 +230,14 @@ def _restored(transaction: Transaction, books: dict[str, Book], body: str) -> li
     return items
 
 
-def _told(teller: Teller, outcome: str, items: Sequence[Item], replayed: bool) -> Answer:
-    results = ",".join([_result(teller, item) for item in items])
-    return Answer(outcome, f'{{"outcome":"{outcome}","results":[{results}]}}', replayed)
+def _told(
+    teller: Teller, outcome: str, items: Sequence[Item], replayed: bool, pause: Callable[[], None]
+) -> Answer:
+    results: list[str] = []
+    for item in items:
+        results.append(_result(teller, item))
+        pause()
+    return Answer(outcome, f'{{"outcome":"{outcome}","results":[{",".join(results)}]}}', replayed)
 
 
 def _result(teller: Teller, item: Item) -> str:

@@ -276,6 +276,10 @@ class Storage(Protocol):
         """
         ...
 
+    def snapshot(self) -> AbstractContextManager[Transaction]:
+        """One committed state, read as in a transaction; its ``lock`` locks nothing, and it cannot write."""
+        ...
+
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""
         ...

@@ -5,7 +5,7 @@ the answer under its key, commits, and only then answers.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from dpledger.accounting.validation import check_count, check_positive
 from dpledger.ledger.answers import identifier, text
 from dpledger.ledger.authorizing import Decided, authorize_group, reply_to
 from dpledger.ledger.budget import Plan
-from dpledger.ledger.bulk import authorize_all
+from dpledger.ledger.bulk import authorize_all, no_pause
 from dpledger.ledger.charging import fitting
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.commands import (
@@ -66,9 +66,11 @@ class LedgerService:
         """The answer to what :meth:`decide` has committed."""
         return reply_to(self._teller, decided)
 
-    def authorize_all(self, spends: Sequence[Spend], mode: str, intent: Intent) -> Answer:
-        """Decide spends across datasets and partitions under one key."""
-        return authorize_all(self._teller, spends, mode, intent)
+    def authorize_all(
+        self, spends: Sequence[Spend], mode: str, intent: Intent, pause: Callable[[], None] = no_pause
+    ) -> Answer:
+        """Decide spends across datasets and partitions under one key; ``pause`` is called between them."""
+        return authorize_all(self._teller, spends, mode, intent, pause)
 
     def open_dataset(self, dataset: NewDataset, intent: Intent) -> Answer:
         """Open a dataset: its first entry fixes the budget's rule, orders and weights."""

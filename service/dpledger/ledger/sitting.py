@@ -123,6 +123,10 @@ class Sitting:
         assert isinstance(outcome, Granted), "only spending can be refused"
         return self._take(outcome, None)
 
+    def resume(self, transaction: Transaction) -> None:
+        """Go on in another transaction, which holds the lock and has seen that the book has not moved."""
+        self._transaction = transaction
+
     def write(self) -> None:
         """Store charges, partitions, entries and the book; the caller's transaction then commits."""
         transaction, dataset_id = self._transaction, self.book.dataset_id

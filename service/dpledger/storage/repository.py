@@ -21,7 +21,7 @@ from dpledger.storage.engines import make_engine
 from dpledger.storage.lists import rows_of_each
 from dpledger.storage.meta import instance_id
 from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.transaction import SqlSnapshot, SqlTransaction
 
 __all__ = ["SqlStorage", "open_storage"]
 
@@ -73,6 +73,12 @@ class SqlStorage:
     def _guard(self) -> RollbackGuard:
         # Another state of the database gives other meanings to the numbers that are known.
         return RollbackGuard(self.marks, self._known.clear)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqlTransaction]:
+        """One committed state, read as in a transaction; its ``lock`` locks nothing, and it cannot write."""
+        with self.database.read() as session:
+            yield SqlSnapshot(session, Notes(self._known))
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""

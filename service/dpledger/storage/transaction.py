@@ -20,7 +20,7 @@ from dpledger.storage.lists import rows_of_each
 from dpledger.storage.rollback import RollbackGuard, holds
 from dpledger.storage.session import Session
 
-__all__ = ["BrokenChain", "NotLocked", "SqlTransaction"]
+__all__ = ["BrokenChain", "NotLocked", "SqlSnapshot", "SqlTransaction"]
 
 
 class NotLocked(Exception):
@@ -195,6 +195,16 @@ class SqlTransaction:
 
     def _size(self, dataset_id: int) -> int:
         return self._book(dataset_id).budget.size
+
+
+class SqlSnapshot(SqlTransaction):
+    """The same on a session that cannot write: whoever writes later checks that no book has moved."""
+
+    def lock(self, names: Sequence[str], *, rolled_back: bool = True) -> dict[str, Book]:
+        """Read the datasets' books and lock nothing; raises NotFound."""
+        found = {name: books.dataset_named(self._session, name).book for name in sorted(set(names))}
+        self._locked.update({book.dataset_id: book for book in found.values()})
+        return found
 
 
 def _check_chain(before: Book, after: Book, new: Sequence[NewEntry]) -> None:

@@ -7,8 +7,9 @@ from fastapi import APIRouter, Request, Response
 from dpledger.accounting.errors import AccountingError
 from dpledger.api.answers import AuthorizationAnswer, BulkAnswer
 from dpledger.api.authorizing import AuthorizationDesk
+from dpledger.api.body import LISTS
 from dpledger.api.house import takes_long
-from dpledger.api.keyed import HouseOf, IntentOf, decided
+from dpledger.api.keyed import SHORT_LIST, HouseOf, IntentOf, decided_list
 from dpledger.api.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
 from dpledger.api.routing import GuardedRoute, caller_of, guarded
 from dpledger.api.schemas import BulkBody
@@ -42,13 +43,14 @@ async def post_authorization(request: Request, dataset: str) -> Response:
     responses={201: {"model": BulkAnswer}},
     summary="Authorize a list across datasets and partitions",
 )
-@guarded(Scope.SPEND, keyed=True, may_answer=[*_REFUSALS, NOT_FOUND])
+@guarded(Scope.SPEND, keyed=True, may_answer=[*_REFUSALS, NOT_FOUND], limits=LISTS)
 async def post_authorizations(request: Request, body: BulkBody, house: HouseOf, intent: IntentOf) -> Response:
     """Decide a list in one transaction: all or nothing, or each on its own."""
     for name in {item.dataset for item in body.items}:
         caller_of(request).require_dataset(name)
-    spends = await house.compute(body.spends)
+    long = len(body.items) > SHORT_LIST
+    spends = await (house.lists.run(body.spends) if long else house.compute(body.spends))
     for spend in filter(takes_long, spends):
         with contextlib.suppress(LedgerError, AccountingError):  # told item by item
             await house.price(spend)
-    return await decided(house, intent, house.ledger.authorize_all, spends, body.mode)
+    return await decided_list(house, intent, spends, body.mode)

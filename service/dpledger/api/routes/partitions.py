@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Response
 
 from dpledger.api.answers import PartitionPage, PartitionsAnswer
+from dpledger.api.body import LISTS
 from dpledger.api.keyed import HouseOf, IntentOf, decided
 from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.problems import ALREADY_EXISTS, INVALID_INPUT
@@ -17,7 +18,7 @@ router = APIRouter(prefix="/v1/datasets/{dataset}/partitions", tags=["partitions
 
 
 @router.post("", status_code=201, responses={201: {"model": PartitionsAnswer}}, summary="Open partitions")
-@guarded(Scope.ADMIN, keyed=True, may_answer=[ALREADY_EXISTS])
+@guarded(Scope.ADMIN, keyed=True, may_answer=[ALREADY_EXISTS], limits=LISTS)
 async def post_partitions(dataset: str, body: PartitionsBody, house: HouseOf, intent: IntentOf) -> Response:
     """Open many at once, each with the dataset's budget or with one of their own."""
     own = None if body.budget is None else body.budget.fields()

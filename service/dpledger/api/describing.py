@@ -1,0 +1,154 @@
+"""Typed descriptions of releases, samples and budgets for the API's description.
+
+The service reads these by their kind: ``mechanism``, ``scheme``, ``accounting``. It checks the fields where
+the numbers are used, so its own models are open; here each kind is a schema of its own with exactly its
+fields, joined in a union that the kind discriminates, and generated clients are typed.
+"""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from dpledger.accounting.mechanisms import MECHANISMS, Mechanism
+from dpledger.accounting.sampling import Scheme
+from dpledger.ledger.budget import Accounting, fields_of
+
+__all__ = ["describe_kinds"]
+
+Schema = dict[str, Any]
+_NUMBER: Schema = {"type": "number"}
+_TYPES: dict[Any, Schema] = {
+    float: _NUMBER,
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    tuple[float, ...]: {"type": "array", "items": _NUMBER},
+}
+NOISES = {
+    "above-threshold": ("laplace", "gaussian"),
+    "noisy-max": ("gumbel", "laplace", "exponential"),
+    "noisy-votes": ("laplace", "gaussian"),
+}
+"""What ``noise`` may be, by mechanism."""
+SOLVED_FOR = ("noise_std", "scale")
+"""What a calibration leaves open, beside the rate of its sample."""
+
+
+def describe_kinds(schemas: dict[str, Schema]) -> None:
+    """Replace the open schemas among ``schemas`` by unions of typed ones, in place."""
+    common = schemas["ReleaseBody"]["properties"]
+    found = {kind: _release(mechanism, common) for kind, mechanism in MECHANISMS.items()}
+    _join(schemas, "ReleaseBody", "mechanism", found, "Release")
+    opened = {kind: _without_required(schema, SOLVED_FOR) for kind, schema in found.items()}
+    _join(schemas, "OpenReleaseBody", "mechanism", opened, "Release", "Open")
+    samples = {scheme.value: _sample(scheme) for scheme in Scheme}
+    again = schemas["SeenSampleBody"]
+    _join(schemas, "SampleBody", "scheme", samples, "Sample")
+    opened = {scheme: _without_required(schema, ["rate"]) for scheme, schema in samples.items()}
+    _join(schemas, "OpenSampleBody", "scheme", opened, "Sample", "Open")
+    properties = {**again["properties"], "id": {"type": "string"}}
+    schemas["SeenSample"] = {**again, "title": "SeenSample", "properties": properties, "required": ["id"]}
+    schemas["SeenSampleBody"] = {
+        "title": "SeenSampleBody",
+        "description": again["description"],
+        "anyOf": [_reference("SampleBody"), _reference("SeenSample")],
+    }
+    budget = schemas["BudgetBody"]
+    budgets = {rule.value: _budget(rule, budget) for rule in Accounting}
+    _join(schemas, "BudgetBody", "accounting", budgets, "Budget")
+    _leave_open(schemas["CalibrationBody"]["properties"])
+
+
+def _leave_open(calibration: Schema) -> None:
+    """A calibration solves for what one of these lacks."""
+    calibration["releases"]["items"] = _reference("OpenReleaseBody")
+    calibration["sample"] = {
+        **calibration["sample"],
+        "anyOf": [_reference("OpenSampleBody"), {"type": "null"}],
+    }
+
+
+def _join(
+    schemas: dict[str, Schema],
+    union: str,
+    key: str,
+    kinds: Mapping[str, Schema],
+    suffix: str,
+    prefix: str = "",
+) -> None:
+    """Put the schema of each kind, and their union under the name that others refer to."""
+    mapping: dict[str, str] = {}
+    for kind, schema in kinds.items():
+        name = prefix + "".join(word.capitalize() for word in kind.split("-")) + suffix
+        # A kind that leaves nothing open is the same in both unions.
+        shared = name.removeprefix(prefix)
+        if prefix and schemas.get(shared, {}).get("required") == schema["required"]:
+            name = shared
+        schemas.setdefault(name, {"title": name, **schema})
+        mapping[kind] = _reference(name)["$ref"]
+    description = schemas.get(union, schemas.get(union.removeprefix(prefix), {})).get("description", "")
+    schemas[union] = {
+        "title": union,
+        "description": description,
+        "oneOf": [{"$ref": each} for each in mapping.values()],
+        "discriminator": {"propertyName": key, "mapping": mapping},
+    }
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _kind(key: str, kind: str) -> Schema:
+    return {key: {"type": "string", "const": kind}}
+
+
+def _closed(properties: Schema, required: list[str], description: str) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _release(mechanism: type[Mechanism], common: Mapping[str, Schema]) -> Schema:
+    """A release by one mechanism: the mechanism's own fields beside those of every release."""
+    hints, kind = typing.get_type_hints(mechanism), mechanism.kind
+    own = dataclasses.fields(mechanism)  # type: ignore[arg-type]
+    properties = _kind("mechanism", kind) | {field.name: _typed(kind, field.name, hints) for field in own}
+    properties |= {name: common[name] for name in ("count", "purpose")}
+    required = ["mechanism", *(field.name for field in own if field.default is dataclasses.MISSING)]
+    return _closed(properties, required, (inspect.getdoc(mechanism) or "").partition("\n")[0])
+
+
+def _typed(kind: str, name: str, hints: Mapping[str, Any]) -> Schema:
+    hint = hints[name]
+    if name == "noise":
+        return {"type": "string", "enum": list(NOISES[kind])}
+    if isinstance(hint, types.UnionType):
+        inner = next(each for each in typing.get_args(hint) if each is not type(None))
+        return {"anyOf": [_TYPES[inner], {"type": "null"}]}
+    return _TYPES[hint]
+
+
+def _sample(scheme: Scheme) -> Schema:
+    kind = _kind("scheme", scheme.value)
+    if scheme is Scheme.FULL:
+        return _closed({**kind, "rate": {"type": "null"}}, ["scheme"], "All of the dataset.")
+    rate = {"rate": {"type": "number", "minimum": 0, "maximum": 1}}
+    return _closed(kind | rate, ["scheme", "rate"], f"A sample drawn {scheme.value}, at this rate.")
+
+
+def _budget(rule: Accounting, all_fields: Schema) -> Schema:
+    names = fields_of(rule)
+    properties = {name: schema for name, schema in all_fields["properties"].items() if name in names}
+    return _closed(_kind("accounting", rule.value) | properties, ["accounting"], f"The rule {rule.value}.")
+
+
+def _without_required(schema: Schema, names: typing.Iterable[str]) -> Schema:
+    return {**schema, "required": [name for name in schema["required"] if name not in names]}
