@@ -102,6 +102,7 @@ def rough_masses(cells: Cells) -> Floats:
     masses: Floats = np.append(cells.p - raised, 0.0)
     masses[1:] += raised
     masses[0] += cells.low[0]
+    masses[-1] += cells.high[0]
     return masses
 
 

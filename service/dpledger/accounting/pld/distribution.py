@@ -26,8 +26,10 @@ TOLERANCE = 1e-4
 
 _TRUNCATED = 1e-6
 """Share of δ that truncation may take."""
-_MOST_POINTS = 3 << 20
-_MOST_REFINEMENTS = 8
+_MOST_POINTS = 1 << 20
+_MOST_REFINEMENTS = 4
+_FEW_DRAWS = 64
+_SMALL = 1 << 14
 _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-280
 _MOST_DRAWS = 10**15
@@ -45,12 +47,14 @@ class Interval:
 class _Grid:
     """A width of cells, the shape it was chosen for, and what may be cut off.
 
-    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut off.
+    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut off, and
+    for lower bounds below the loss of ``begin``, which comes with the tilt that shows how little that is.
     """
 
     width: float
     shape: Shape
     end: Shape
+    begin: tuple[float, float]
     mass: float
 
 
@@ -101,7 +105,7 @@ class PrivacyLossDistribution:
             if upper < math.inf:
                 lower = max(lower, self._lower_epsilon(delta, grid))
             gap = upper - lower
-            if gap <= tolerance * upper or upper == math.inf or self._size(grid) >= _MOST_POINTS // 4:
+            if gap <= tolerance * upper or upper == math.inf or self._size(grid) >= _MOST_POINTS // 8:
                 break
             grid = _finer(grid, tolerance * upper / gap)
         return Interval(lower, upper)
@@ -122,8 +126,7 @@ class PrivacyLossDistribution:
         cumulants = Cumulants(self.items, mass)
         shape = cumulants.for_delta(math.log(delta))
         epsilon = max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.2 * shape.mean, 0.0)
-        end = cumulants.beyond(shape, math.log(_TRUNCATED))
-        return self._grid(cumulants, _Grid(0.0, shape, end, mass), epsilon, tolerance)
+        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), epsilon, tolerance)
 
     def _grid_for_epsilon(self, epsilon: float, tolerance: float) -> _Grid:
         rough = Cumulants(self.items, 1e-12 / self.draws).for_epsilon(epsilon)
@@ -132,8 +135,8 @@ class PrivacyLossDistribution:
         mass = _TRUNCATED * delta / self.draws
         cumulants = Cumulants(self.items, mass)
         shape = cumulants.for_epsilon(epsilon)
-        end = cumulants.beyond(shape, math.log(_TRUNCATED))
-        return self._grid(cumulants, _Grid(0.0, shape, end, mass), max(epsilon, 1e-3 * shape.deviation), tolerance)
+        least = max(epsilon, 1e-3 * shape.deviation)
+        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), least, tolerance)
 
     def _grid(self, cumulants: Cumulants, grid: _Grid, epsilon: float, tolerance: float) -> _Grid:
         """A width for which the upper bound is about ``tolerance``·ε above the truth.
@@ -144,9 +147,12 @@ class PrivacyLossDistribution:
         shape = grid.shape
         allowed = max(tolerance * epsilon, 1e-9 * shape.deviation)
         width = math.sqrt(12.0 * allowed * shape.sensitivity() / self.draws)
-        if any(pair.atomic for pair, _ in self.items):
-            width = min(width, allowed / math.sqrt(self.draws))
+        lumps = [pair for pair, _ in self.items if pair.atomic]
+        if lumps and self.draws <= _FEW_DRAWS:
+            width = min(width, 4.0 * allowed / math.sqrt(self.draws))
         width = max(min(width, self._narrowest(cumulants, shape)), 1e-300)
+        if lumps and abs(lumps[0].anchor) > width:  # both ends of a symmetric support on the grid
+            width = 2.0 * abs(lumps[0].anchor) / math.ceil(2.0 * abs(lumps[0].anchor) / width)
         grid = replace(grid, width=width)
         while self._size(grid) > _MOST_POINTS:
             grid = replace(grid, width=2.0 * grid.width)
@@ -195,7 +201,7 @@ class PrivacyLossDistribution:
         infinite = -math.expm1(sum(times * math.log1p(-min(part.infinite, 0.5)) for part, times in parts))
         factors = [Factor(part.masses, times) for part, times in parts]
         log_error = sum(times * part.log_error for part, times in parts)
-        window = _Window.of(grid, origin, wide=False)
+        window = _Window.of(grid, origin, factors, wide=False)
         sum_ = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size)
         beyond = _beyond(factors, sum_, grid)
         return _Tail.of(sum_, grid, origin, log_error, infinite * (1.0 + 1e-12) + beyond, floor)
@@ -226,15 +232,20 @@ class PrivacyLossDistribution:
         )
         log_error = sum(times * part.log_error for part, times in parts)
         infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
-        window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, wide=True)
         tilt = grid.shape.tilt * grid.width
         p = [Factor(part.p, times) for part, times in parts]
+        window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, p, wide=True)
         q = [Factor(part.q, times) for part, times in parts]
         sums = (
             tilted_sum(p, tilt, window.first, window.size),
             tilted_sum(q, tilt + grid.width, window.first, window.size),
         )
         return _Test.of(p, q, sums, log_error, infinite, grid)
+
+
+def _rough_grid(cumulants: Cumulants, shape: Shape, mass: float) -> _Grid:
+    end, begin = cumulants.beyond(shape, math.log(_TRUNCATED)), cumulants.begin(shape, 2.0 * math.log(_TRUNCATED))
+    return _Grid(0.0, shape, end, begin, mass)
 
 
 def _finer(grid: _Grid, ratio: float) -> _Grid:
@@ -258,15 +269,20 @@ class _Window:
     size: int
 
     @classmethod
-    def of(cls, grid: _Grid, origin: float, *, wide: bool) -> "_Window":
+    def of(cls, grid: _Grid, origin: float, factors: Sequence[Factor], *, wide: bool) -> "_Window":
         shape = grid.shape
         deviation = max(shape.deviation, grid.width)
         above = max(grid.end.mean - shape.mean, 0.0) + 2.0 * grid.width
-        below = 9.0 * deviation if wide else _reach_below(shape, deviation, above)
-        above = max(above, 9.0 * deviation) if wide else above
-        first = math.floor((shape.mean - below - origin) / grid.width)
-        size = good_size(math.ceil((above + below) / grid.width) + 8)
-        return cls(first, min(size, good_size(4 * _MOST_POINTS)))
+        below = shape.mean - grid.begin[0] if wide else _reach_below(shape, deviation, above)
+        above = max(1.2 * above, 9.0 * deviation) if wide else above
+        length = sum(factor.times * (factor.masses.size - 1) for factor in factors) + 1
+        start = shape.mean - below - origin
+        first = math.floor(start / grid.width) if start > 0.0 else 0
+        last = min(math.ceil((shape.mean + above - origin) / grid.width) + 8, length) if above < math.inf else length
+        size = good_size(max(last - first, 8))
+        if length <= max(_SMALL, 2 * size):
+            return cls(0, good_size(length))
+        return cls(first, min(size, good_size(8 * _MOST_POINTS)))
 
 
 def _reach_below(shape: Shape, deviation: float, above: float) -> float:
@@ -275,7 +291,7 @@ def _reach_below(shape: Shape, deviation: float, above: float) -> float:
     rate = shape.tilt * deviation
     gaussian = 5.5 * deviation
     folded = deviation * (0.5 * rate + 14.0 / max(rate, 1e-9)) - above
-    return max(offset + deviation, min(gaussian, folded if rate > 1.0 else gaussian), deviation)
+    return max(offset + deviation, min(gaussian, folded if rate > 1.0 else gaussian))
 
 
 def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
@@ -293,10 +309,9 @@ def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
 
 def _beyond(factors: Sequence[Factor], found: Sum, grid: _Grid) -> float:
     """Upper bound on the mass above the window, where the window is not everything."""
-    if not found.folded:
+    if found.end >= found.length:
         return 0.0
-    end = found.first + found.values.size
-    logs = _log_tail(factors, grid.end.tilt * grid.width, end)
+    logs = _log_tail(factors, grid.end.tilt * grid.width, found.end)
     return math.exp(min(logs, 0.0)) * (1.0 + 1e-12)
 
 
@@ -377,16 +392,16 @@ class _Test:
         outside, values = 0.0, under_p.values - under_p.error
         if under_p.folded:
             outside = _outside(p, under_p, grid)
-            weights[: under_p.values.size // 4] = 0.0
+            if under_p.end < under_p.length:
+                weights[: _start(under_p, grid)] = 0.0
         shown = np.cumsum((np.maximum(values, 0.0) * weights)[::-1])[::-1]
         slack = ROUNDING * (16.0 + 2.0 * index.size)
         shown = np.where(weights > 0.0, shown * (1.0 - slack) - outside * weights, 0.0)
         hidden = (np.maximum(under_q.values, 0.0) + under_q.error) * _weights(under_q, index, log_error)
         hidden = np.cumsum(hidden[::-1])[::-1] * (1.0 + slack)
-        if under_q.folded:
-            end = under_q.first + under_q.values.size
+        if under_q.end < under_q.length:
             further = (grid.end.tilt + 1.0) * grid.width
-            hidden = hidden + math.exp(min(_log_tail(q, further, end), 0.0)) * (1.0 + 1e-12)
+            hidden = hidden + math.exp(min(_log_tail(q, further, under_q.end), 0.0)) * (1.0 + 1e-12)
         return cls(np.maximum(shown, 0.0), hidden, infinite * (1.0 - 1e-12))
 
     def epsilon(self, delta: float) -> float:
@@ -416,15 +431,27 @@ def _weights(found: Sum, index: Floats, log_error: float) -> Floats:
     return weights if sign > 0.0 else np.where(np.isinf(weights), 0.0, weights)
 
 
-def _outside(factors: Sequence[Factor], found: Sum, grid: _Grid) -> float:
-    """Upper bound on the tilted mass that folds onto the upper three quarters of the window.
+def _start(found: Sum, grid: _Grid) -> int:
+    """Where in the window a test of interest may begin: a deviation below the ε that is looked for."""
+    shape = grid.shape
+    back = shape.log_prefactor() / shape.tilt if shape.tilt > 0.0 else 0.0
+    above = (shape.mean - back - shape.deviation - grid.begin[0]) / grid.width
+    return int(min(max(above, 0.0), 0.75 * found.values.size))
 
-    From above the window that is what lies more than a quarter of it beyond the end, from below everything.
+
+def _outside(factors: Sequence[Factor], found: Sum, grid: _Grid) -> float:
+    """Upper bound on the tilted mass that folds onto the window from :func:`_start` on.
+
+    From above the window that is what lies as far beyond its end, from below everything.
     """
-    size, base = found.values.size, -found.log_scale + found.log_error
-    end = found.first + size + size // 4
-    step = 6.0 * grid.width / max(grid.shape.deviation, grid.width)
-    below = _log_tail(factors, found.tilt - step, found.first) + found.tilt * found.first + base
-    tilts = (grid.end.tilt * grid.width, found.tilt + 0.5 * step, found.tilt + step)
-    above = min(_log_tail(factors, tilt, end) for tilt in tilts) + found.tilt * end + base
-    return (math.exp(min(above, 0.0)) + math.exp(min(below, 0.0))) * (1.0 + 1e-9)
+    base, folded = -found.log_scale + found.log_error, 0.0
+    step = grid.width / max(grid.shape.deviation, grid.width)
+    if found.first > 0:
+        below = _log_tail(factors, grid.begin[1] * grid.width, found.first) + found.tilt * found.first + base
+        folded += math.exp(min(below, 0.0))
+    end = found.end + _start(found, grid)
+    if end < found.length:
+        tilts = (grid.end.tilt * grid.width, found.tilt + 3.0 * step, found.tilt + 6.0 * step)
+        above = min(_log_tail(factors, tilt, end) for tilt in tilts) + found.tilt * end + base
+        folded += math.exp(min(above, 0.0))
+    return folded * (1.0 + 1e-9)

@@ -1,8 +1,8 @@
 """Rough cumulants of a composed privacy loss: where to look and how fine, never what is claimed."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ __all__ = ["Cumulants", "Shape"]
 
 _POINTS = 96
 _MOST_STEPS = 40
-_LARGEST_TILT = 1e300
+_CLOSE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ class Cumulants:
         self._tops = np.array([each[-1] for each in losses])
         self._bottoms = np.array([each[0] for each in losses])
         self._times: Floats = np.array([float(times) for _, times in items])
+        self._top = float(self._times @ self._tops)
+        narrowest = min(float(each[-1] - each[0]) for each in losses)
+        self._most = 1e4 / max(narrowest, 1e-300)
 
     def at(self, tilt: float) -> Shape:
         """The shape at a tilt."""
@@ -88,23 +91,37 @@ class Cumulants:
         return math.sqrt(max(float(weights @ (losses - mean) ** 2 / weights.sum()), 0.0))
 
     def for_delta(self, log_delta: float) -> Shape:
-        """The tilt at which λK′ − K = −log δ − log prefactor: the saddle point of ε(δ)."""
-        start = self.at(0.0)
-        goal = -log_delta
-        tilt = math.sqrt(2.0 * max(goal, 0.01) / max(start.variance, 1e-300))
-        shape = self._solve(lambda s: s.tilt * s.mean - s.log_moment, goal, min(tilt, _LARGEST_TILT))
+        """The tilt at which λK′ − K + log prefactor = −log δ: the saddle point of ε(δ)."""
+        variance = max(self.at(0.0).variance, 1e-300)
+        tilt = math.sqrt(2.0 * max(-log_delta, 0.01) / variance)
+        first = self._solve(lambda s: s.tilt * s.mean - s.log_moment, _tilt, -log_delta, tilt)
         return self._solve(
-            lambda s: s.tilt * s.mean - s.log_moment + s.log_prefactor(), goal, max(shape.tilt, 1e-12)
+            lambda s: s.tilt * s.mean - s.log_moment + s.log_prefactor(), _tilt, -log_delta, first.tilt
         )
 
     def beyond(self, shape: Shape, log_share: float) -> Shape:
-        """The shape above whose mean at most e^log_share of the tilted mass lies (Chernoff)."""
-        deviation = max(shape.deviation, 1e-300)
-        return self._solve(
-            lambda s: (s.tilt - shape.tilt) * s.mean - s.log_moment + shape.log_moment,
-            -log_share,
-            shape.tilt + math.sqrt(-2.0 * log_share) / deviation,
-        )
+        """The shape above whose mean at most e^log_share of the tilted mass lies (Chernoff).
+
+        Its mean is infinite where the largest possible sum is reached first.
+        """
+
+        def divergence(s: Shape) -> float:
+            return (s.tilt - shape.tilt) * s.mean - s.log_moment + shape.log_moment
+
+        start = shape.tilt + math.sqrt(-2.0 * log_share) / max(shape.deviation, 1e-300)
+        found = self._solve(divergence, lambda s: s.tilt - shape.tilt, -log_share, start)
+        return found if divergence(found) >= -0.9 * log_share else replace(found, mean=math.inf)
+
+    def begin(self, shape: Shape, log_share: float) -> tuple[float, float]:
+        """A loss below which at most about e^log_share of the tilted mass lies, and the tilt that shows it."""
+        found = (-math.inf, shape.tilt)
+        for deviations in (2.0, 4.0, 7.0, 12.0):
+            step = deviations / max(shape.deviation, 1e-300)
+            if math.isfinite(step) and step < self._most:
+                other = self.at(shape.tilt - step)
+                loss = (log_share - other.log_moment + shape.log_moment) / step
+                found = max(found, (loss, shape.tilt - step))
+        return found
 
     def for_epsilon(self, epsilon: float) -> Shape:
         """The tilt at which the mean is ε."""
@@ -112,24 +129,34 @@ class Cumulants:
         if epsilon <= start.mean:
             return start
         tilt = (epsilon - start.mean) / max(start.variance, 1e-300)
-        return self._solve(lambda s: s.mean, epsilon, min(tilt, _LARGEST_TILT))
+        return self._solve(lambda s: s.mean, lambda s: 1.0, epsilon, tilt)
 
-    def _solve(self, function, goal: float, tilt: float) -> Shape:  # type: ignore[no-untyped-def]
-        """Find a rising function's crossing by secants on log λ, kept in a bracket."""
+    def _solve(
+        self, function: Callable[[Shape], float], factor: Callable[[Shape], float], goal: float, tilt: float
+    ) -> Shape:
+        """Where a function of the tilt, with slope factor·variance, rises to the goal: Newton in a bracket.
+
+        Ends early where nearly all of the mass sits on the largest loss: more tilt would tell nothing.
+        """
         low, high = 0.0, math.inf
+        tilt = min(max(tilt, 1e-12), self._most)
         shape = self.at(tilt)
         for _ in range(_MOST_STEPS):
             value = function(shape)
-            if abs(value - goal) <= 1e-3 * (1.0 + abs(goal)) or shape.variance <= 0.0:
+            short = value < goal
+            done = abs(value - goal) <= _CLOSE * (1.0 + abs(goal))
+            if done or (short and (self._top - shape.mean) * tilt < 1.0):
                 break
-            low, high = (tilt, high) if value < goal else (low, tilt)
-            slope = max(shape.variance * (shape.tilt if goal != shape.mean else 1.0), 1e-300)
-            move = (goal - value) / slope
-            there = min(max(tilt + move, 0.5 * tilt), 2.0 * tilt)
-            if not low < there < high:
-                there = 0.5 * (low + high)
-            if abs(there - tilt) <= 1e-6 * tilt or there > _LARGEST_TILT:
+            low, high = (tilt, high) if short else (low, tilt)
+            there = tilt + (goal - value) / max(shape.variance * factor(shape), 1e-300)
+            there = min(max(there, 0.5 * tilt), 2.0 * tilt)
+            there = there if low < there < high else 0.5 * (low + high)
+            if abs(there - tilt) <= 1e-6 * tilt or there > self._most:
                 break
             tilt = there
             shape = self.at(tilt)
         return shape
+
+
+def _tilt(shape: Shape) -> float:
+    return shape.tilt

@@ -40,6 +40,9 @@ class DominatingPair(abc.ABC):
     atomic: bool = False
     """True where much of the mass sits in single losses, which a grid blurs."""
 
+    unbounded_below: bool = False
+    """True where Q has mass that P has not: losses of −∞."""
+
     @property
     def dominated(self) -> "DominatingPair":
         """The pair that lower bounds are taken of: itself where it is exact."""
@@ -246,7 +249,8 @@ class LaplacePair(DominatingPair):
 
 def _exponential_cells(edges: Floats, limit: float, factor: float) -> Cells:
     """Densities factor/2·e^((s−d)/2) under P and factor/2·e^(−(s+d)/2) under Q for |s| < d."""
-    at = np.clip(edges, -limit, limit)
+    near = 64.0 * ROUNDING * (1.0 + limit)  # an edge just inside an end of the support is that end
+    at = np.where(edges > limit - near, limit, np.where(edges < near - limit, -limit, edges))
     lower, upper = at[:-1], at[1:]
     share = -np.expm1(0.5 * (lower - upper))
     p = factor * np.exp(0.5 * (upper - limit)) * share
@@ -256,7 +260,7 @@ def _exponential_cells(edges: Floats, limit: float, factor: float) -> Cells:
     low = _exponential_tail(-limit, float(at[0]), limit, factor)
     high = _exponential_tail(float(at[-1]), limit, limit, factor)
     mass_error = ROUNDING * (16.0 + limit)
-    edge_error = 4.0 * ROUNDING * max(abs(float(at[-1])), abs(float(at[0])))
+    edge_error = near + 4.0 * ROUNDING * max(abs(float(at[-1])), abs(float(at[0])))
     return Cells(edges, p, q, excess, 2.0 * mass_error * excess, low, high, (0.0, 0.0), mass_error, edge_error)
 
 
@@ -294,15 +298,18 @@ class AtomicPair(DominatingPair):
         self.p, self.q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
         self.infinite, self.mass_error, self.loss_error = infinite, mass_error, loss_error
         self.anchor = float(self.losses[-1])
+        self.unbounded_below = infinite[1] > 0.0
 
     def cells(self, edges: Floats) -> Cells:
         count = edges.size - 1
-        index = np.searchsorted(edges, self.losses)
+        size = float(np.abs(self.losses).max())
+        near = 64.0 * ROUNDING * (1.0 + size)  # a loss just above an edge belongs below it
+        index = np.searchsorted(edges, self.losses - near)
+        index[(index == 0) & (self.losses >= edges[0] - near)] = 1  # on the first edge: in the first cell
         start = edges[np.maximum(index - 1, 0)]
         p, q = (np.bincount(index, mass, count + 2) for mass in (self.p, self.q))
         above = self.p * -np.expm1(np.minimum(start - self.losses, 0.0))
         excess = np.bincount(index, above, count + 2)[1:-1]
-        size = float(np.abs(self.losses).max())
         mass_error = self.mass_error + ROUNDING * (8.0 + self.losses.size)
         return Cells(
             edges,
@@ -314,7 +321,7 @@ class AtomicPair(DominatingPair):
             (float(p[-1]), float(q[-1])),
             self.infinite,
             mass_error,
-            4.0 * ROUNDING * size + self.loss_error,
+            near + 4.0 * ROUNDING * size + self.loss_error,
         )
 
     def span(self, mass: float) -> Span:

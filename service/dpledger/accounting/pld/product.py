@@ -40,6 +40,11 @@ class ProductPair(DominatingPair):
         return self.above.anchor
 
     @property
+    def unbounded_below(self) -> bool:  # type: ignore[override]
+        """As the pair that dominates."""
+        return self.above.unbounded_below
+
+    @property
     def dominated(self) -> DominatingPair:
         return self.below
 

@@ -53,15 +53,20 @@ class PoissonPair(DominatingPair):
             above = np.expm1(edges) / q
             raw = np.where(edges > 700.0, edges - math.log(q), np.log1p(np.maximum(above, -1.0)))
         base = self.pair.cells(raw)
-        p = (1.0 - q) * base.q + q * base.p
+        alone = base.infinite[1]  # its loss is log(1 − q)
+        under_q = base.q.copy()
+        if np.isinf(raw[0]):
+            under_q[0] += alone
+            alone = 0.0
+        p = (1.0 - q) * under_q + q * base.p
         before = q + np.expm1(np.minimum(edges[:-1], 0.0)) < 0.0  # the cell begins below log(1 − q)
-        excess = np.where(before, p - np.exp(edges[:-1]) * base.q, q * base.excess)
-        low, high = self._mixed(base.low, base.infinite[1]), self._mixed(base.high, 0.0)
+        excess = np.where(before, np.maximum(p - np.exp(edges[:-1]) * under_q, 0.0), q * base.excess)
+        low, high = self._mixed(base.low, alone), self._mixed(base.high, 0.0)
         size = max(abs(float(edges[0])), abs(float(edges[-1])))
         return Cells(
             edges,
             p,
-            base.q,
+            under_q,
             excess,
             np.where(before, 2.0 * base.mass_error, 0.0) * p + q * base.excess_error + 4.0 * ROUNDING * excess,
             low,
@@ -89,6 +94,8 @@ class PoissonPair(DominatingPair):
         return self._low(), self._loss(self.pair.reversed_span(min(mass, 0.1))[1])
 
     def _low(self) -> float:
+        if self.pair.unbounded_below:
+            return math.log1p(-self.rate)
         return max(math.log1p(-self.rate), self._loss(self.pair.span(0.0)[0]))
 
     def natural_edges(self, span: Span, count: int) -> Floats:
@@ -121,7 +128,6 @@ class SymmetricPair(DominatingPair):
 
     pair: PoissonPair
     anchor = 0.0
-    atomic = True
 
     @property
     def dominated(self) -> DominatingPair:

@@ -41,7 +41,17 @@ class Sum:
     log_scale: float
     log_error: float
     tilt: float
-    folded: bool
+    length: int
+
+    @property
+    def end(self) -> int:
+        """The first index above the window."""
+        return self.first + self.values.size
+
+    @property
+    def folded(self) -> bool:
+        """Whether indices outside the window hold anything."""
+        return self.first > 0 or self.end < self.length
 
 
 def good_size(least: int) -> int:
@@ -73,16 +83,16 @@ def tilted_sum(factors: Sequence[Factor], tilt: float, first: int, size: int) ->
         log_scale += factor.times * log_total
         log_error += factor.times * error
         if alone:
-            return Sum(weights, 0, 0.0, log_scale, log_error, tilt, False)
+            return Sum(weights, 0, 0.0, log_scale, log_error, tilt, length)
         power = _power(fft.rfft(_folded(weights, size), size), factor.times)
         product = power if product is None else product * power
     assert product is not None
-    values = np.roll(fft.irfft(product, size), -(first % size))
+    values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
     transform = _PER_LEVEL * (math.log2(size) + 2.0)
     each = transform + _PER_PRODUCT
     error = math.expm1(draws * each) + 2.0 * transform
     log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
-    return Sum(values, first, error, log_scale, log_error, tilt, length > size)
+    return Sum(values, first, error, log_scale, log_error, tilt, length)
 
 
 def _tilted(masses: Floats, tilt: float) -> tuple[Floats, float, float]:
