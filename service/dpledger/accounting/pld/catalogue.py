@@ -40,7 +40,7 @@ from dpledger.accounting.sampling import Adjacency, Scheme
 from dpledger.accounting.steps import Release, Step
 from dpledger.accounting.validation import check_non_negative
 
-__all__ = ["Items", "dominating_pairs", "mechanism_pairs"]
+__all__ = ["Items", "check_mu", "dominating_pairs", "mechanism_pairs"]
 
 Items = tuple[tuple[DominatingPair, int], ...]
 """Pairs with multiplicities; none at all where nothing is lost."""
@@ -48,8 +48,10 @@ Items = tuple[tuple[DominatingPair, int], ...]
 _ORDER = np.array([2.0])
 _MOST_ATOMS = 1 << 20
 _MOST_PARTS = 256
-_LARGEST_LOSS = 1e6
-"""Losses beyond this are refused: no budget allows them and no grid holds them."""
+_LARGEST_LOSS = 650.0
+"""A step's losses beyond this are refused: their exponentials are no floats, and no budget allows them."""
+_LARGEST_MU = 16.0
+"""μ²/2 + 32μ stays below it."""
 
 _atoms = functools.lru_cache(maxsize=256)(randomized_response_pair)
 
@@ -97,7 +99,7 @@ def _together(items: Sequence[tuple[DominatingPair, int]]) -> Items:
         return tuple(others)
     mu = check_non_negative("μ of all releases", root_of_squares(gaussians))
     total = mu if gaussians[0][1] == 1 and len(gaussians) == 1 else widen(mu, Direction.UP, ulps=4)
-    return ((GaussianPair(_bounded("mu", total)), 1), *others)
+    return ((GaussianPair(check_mu(total)), 1), *others)
 
 
 def mechanism_pairs(mechanism: Mechanism, adjacency: Adjacency) -> Items:
@@ -110,7 +112,7 @@ def mechanism_pairs(mechanism: Mechanism, adjacency: Adjacency) -> Items:
         return _output_mixture(mechanism, adjacency)
     mu = mechanism.mu if isinstance(mechanism, GDP) else mechanism.gaussian_mu
     if mu is not None:
-        return ((GaussianPair(_bounded("mu", mu)), 1),) if mu else ()
+        return ((GaussianPair(check_mu(mu)), 1),) if mu else ()
     if isinstance(mechanism, Laplace):
         return _laplace(ratio_above("sensitivity / scale", mechanism.sensitivity, mechanism.scale), 1)
     if isinstance(mechanism, NoisyVotes):
@@ -119,11 +121,16 @@ def mechanism_pairs(mechanism: Mechanism, adjacency: Adjacency) -> Items:
     return _pure(mechanism, adjacency)
 
 
-def _bounded(field: str, value: float) -> float:
+def _bounded(field: str, value: float, most: float = _LARGEST_LOSS) -> float:
     """A parameter whose losses a grid can hold; tiny ones are rounded up."""
-    if value * value > _LARGEST_LOSS or value > _LARGEST_LOSS:
-        raise InvalidInput(field, f"small enough for losses up to {_LARGEST_LOSS:g}", value)
+    if value > most:
+        raise InvalidInput(field, f"at most {most:g} for privacy-loss distributions", value)
     return max(value, 1e-12)
+
+
+def check_mu(mu: float) -> float:
+    """A μ whose losses a grid can hold."""
+    return _bounded("mu", mu, _LARGEST_MU)
 
 
 def _laplace(shift: float, times: int) -> Items:
@@ -170,7 +177,8 @@ def _unit_shift(noise_std: float) -> AtomicPair:
     variance = noise_std * noise_std
     losses = (x[1:] - 0.5) / variance
     if losses[-1] > _LARGEST_LOSS:
-        raise InvalidInput("noise_std", f"large enough for losses up to {_LARGEST_LOSS:g}", noise_std)
+        least = 0.25
+        raise InvalidInput("noise_std", f"at least {least:g} for privacy-loss distributions", noise_std)
     error = ROUNDING * (1600.0 + x.size)
     cut = (float(masses[-1]), float(masses[0]))
     loss_error = 8.0 * ROUNDING * float(losses[-1])
@@ -195,4 +203,4 @@ def _output_mixture(mechanism: OutputMixture, adjacency: Adjacency) -> Items:
 
 
 def _gaussian_or_nothing(mu: float) -> DominatingPair:
-    return GaussianPair(_bounded("mu", mu)) if mu else _atoms(0.0, 0.0)
+    return GaussianPair(check_mu(mu)) if mu else _atoms(0.0, 0.0)

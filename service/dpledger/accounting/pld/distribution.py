@@ -30,6 +30,9 @@ _MOST_POINTS = 1 << 20
 _MOST_REFINEMENTS = 4
 _FEW_DRAWS = 64
 _SMALL = 1 << 14
+_TINY = 1e-300
+_NEAR_ZERO = 0.02
+"""An ε below this share of the loss's deviation is not resolved relative to itself."""
 _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-280
 _MOST_DRAWS = 10**15
@@ -125,7 +128,7 @@ class PrivacyLossDistribution:
         mass = _TRUNCATED * delta / self.draws
         cumulants = Cumulants(self.items, mass)
         shape = cumulants.for_delta(math.log(delta))
-        epsilon = max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.2 * shape.mean, 0.0)
+        epsilon = max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.0)
         return self._grid(cumulants, _rough_grid(cumulants, shape, mass), epsilon, tolerance)
 
     def _grid_for_epsilon(self, epsilon: float, tolerance: float) -> _Grid:
@@ -135,8 +138,7 @@ class PrivacyLossDistribution:
         mass = _TRUNCATED * delta / self.draws
         cumulants = Cumulants(self.items, mass)
         shape = cumulants.for_epsilon(epsilon)
-        least = max(epsilon, 1e-3 * shape.deviation)
-        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), least, tolerance)
+        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), epsilon, tolerance)
 
     def _grid(self, cumulants: Cumulants, grid: _Grid, epsilon: float, tolerance: float) -> _Grid:
         """A width for which the upper bound is about ``tolerance``·ε above the truth.
@@ -145,7 +147,7 @@ class PrivacyLossDistribution:
         over :meth:`Shape.sensitivity`. Where losses are atoms the sums blur by h times the root of their number.
         """
         shape = grid.shape
-        allowed = max(tolerance * epsilon, 1e-9 * shape.deviation)
+        allowed = tolerance * max(epsilon, _NEAR_ZERO * shape.deviation)
         width = math.sqrt(12.0 * allowed * shape.sensitivity() / self.draws)
         lumps = [pair for pair, _ in self.items if pair.atomic]
         if lumps and self.draws <= _FEW_DRAWS:
@@ -355,8 +357,10 @@ class _Tail:
         some = over > 0.0
         if not some.any():
             return self.floor
-        ratio = np.log(over[some] / (q[some] * (1.0 - slack)))
-        largest = float(ratio.max()) + reference
+        # Where e^(−loss) is no float, log(A/B) is at most the largest loss.
+        seen = q[some] > _TINY
+        ratio = np.log(over[some][seen] / (q[some][seen] * (1.0 - slack)))
+        largest = float(ratio.max(initial=-math.inf if seen.all() else float(self.losses[-1]) - reference)) + reference
         size = abs(reference) + float(self.losses[-1]) + 1.0
         return max(largest + 8.0 * ROUNDING * size, self.floor)
 
@@ -397,7 +401,7 @@ class _Test:
         shown = np.cumsum((np.maximum(values, 0.0) * weights)[::-1])[::-1]
         slack = ROUNDING * (16.0 + 2.0 * index.size)
         shown = np.where(weights > 0.0, shown * (1.0 - slack) - outside * weights, 0.0)
-        hidden = (np.maximum(under_q.values, 0.0) + under_q.error) * _weights(under_q, index, log_error)
+        hidden = (np.maximum(under_q.values, 0.0) + max(under_q.error, _TINY)) * _weights(under_q, index, log_error)
         hidden = np.cumsum(hidden[::-1])[::-1] * (1.0 + slack)
         if under_q.end < under_q.length:
             further = (grid.end.tilt + 1.0) * grid.width

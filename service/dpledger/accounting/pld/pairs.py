@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Span = tuple[float, float]
-_FURTHEST = 37.0
+_FURTHEST = 32.0
 """Standard deviations beyond which a normal tail is no normal float."""
 
 
@@ -339,8 +339,6 @@ class AtomicPair(DominatingPair):
 
 
 def _atoms_span(losses: Floats, masses: Floats, mass: float) -> Span:
-    if losses.size <= 64:
-        return float(losses[0]), float(losses[-1])
     below = int(np.searchsorted(np.cumsum(masses), mass))
     above = int(np.searchsorted(np.cumsum(masses[::-1]), mass))
     low = min(below, losses.size - 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import root_of_squares
-from dpledger.accounting.pld.catalogue import Items, dominating_pairs
+from dpledger.accounting.pld.catalogue import Items, check_mu, dominating_pairs
 from dpledger.accounting.pld.distribution import TOLERANCE, Interval, PrivacyLossDistribution
 from dpledger.accounting.pld.pairs import DominatingPair, GaussianPair
 from dpledger.accounting.rounding import Direction, widen
@@ -78,4 +78,5 @@ def _collected(parts: Sequence[tuple[Items, int]]) -> Items:
         return others
     if len(gaussians) == 1 and gaussians[0][1] == 1:
         return ((GaussianPair(gaussians[0][0]), 1), *others)
-    return ((GaussianPair(widen(root_of_squares(gaussians), Direction.UP, ulps=4)), 1), *others)
+    mu = check_mu(widen(root_of_squares(gaussians), Direction.UP, ulps=4))
+    return ((GaussianPair(mu), 1), *others)

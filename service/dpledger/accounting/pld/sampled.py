@@ -43,15 +43,12 @@ class PoissonPair(DominatingPair):
 
     def _loss(self, loss: float) -> float:
         """log(1 − q + q·e^loss)."""
-        if loss > 700.0:
-            return loss + math.log(self.rate)
         return math.log1p(self.rate * math.expm1(loss))
 
     def cells(self, edges: Floats) -> Cells:
         q = self.rate
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            above = np.expm1(edges) / q
-            raw = np.where(edges > 700.0, edges - math.log(q), np.log1p(np.maximum(above, -1.0)))
+        with np.errstate(divide="ignore"):
+            raw = np.log1p(np.maximum(np.expm1(edges) / q, -1.0))
         base = self.pair.cells(raw)
         alone = base.infinite[1]  # its loss is log(1 − q)
         under_q = base.q.copy()
@@ -78,7 +75,7 @@ class PoissonPair(DominatingPair):
 
     def _slope(self, raw: Floats) -> float:
         """The most that this loss changes with the pair's own."""
-        largest = float(np.exp(min(float(raw[-1]), 700.0)))
+        largest = math.exp(float(raw[-1]))
         return self.rate * largest / (1.0 - self.rate + self.rate * largest)
 
     def _mixed(self, masses: tuple[float, float], alone: float) -> tuple[float, float]:
@@ -101,16 +98,14 @@ class PoissonPair(DominatingPair):
     def natural_edges(self, span: Span, count: int) -> Floats:
         low, high = self.pair.span(1e-15)[0], self._raw(span[1])
         inner = self.pair.natural_edges((min(low, high - 1e-3 * abs(high)), high), count)
-        edges: Floats = np.where(
-            inner > 700.0, inner + math.log(self.rate), np.log1p(self.rate * np.expm1(np.minimum(inner, 700.0)))
-        )
+        edges: Floats = np.log1p(self.rate * np.expm1(inner))
         apart = 1e-6 * (span[1] - span[0])
         edges = edges[edges > span[0] + apart]
         edges = edges[np.append(True, np.diff(edges) > 1e-9 * apart)]
         return np.concatenate(([span[0]], edges))
 
     def _raw(self, loss: float) -> float:
-        return loss - math.log(self.rate) if loss > 700.0 else math.log1p(math.expm1(loss) / self.rate)
+        return math.log1p(math.expm1(loss) / self.rate)
 
 
 @dataclass(frozen=True)
