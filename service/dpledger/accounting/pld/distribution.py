@@ -1,5 +1,6 @@
 """The privacy loss distribution of a composition, between proven bounds."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -96,11 +97,15 @@ class PrivacyLossDistribution:
         Infinite where more than ``delta`` of the outcomes have an infinite loss.
         """
         delta = check_open_unit("delta", delta)
+        if self._at_zero <= delta:
+            return 0.0
         return self._epsilon(delta, self._grid_for_delta(delta, tolerance))
 
     def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on ε at ``delta``, refined until they are within ``tolerance`` (relative)."""
         delta = check_open_unit("delta", delta)
+        if self._at_zero <= delta:
+            return Interval(0.0, 0.0)
         grid = self._grid_for_delta(delta, tolerance)
         lower, upper = 0.0, math.inf
         for _ in range(_MOST_REFINEMENTS):
@@ -123,6 +128,11 @@ class PrivacyLossDistribution:
         epsilon = check_non_negative("epsilon", epsilon)
         grid = self._grid_for_epsilon(epsilon, tolerance)
         return Interval(self._lower_delta(epsilon, grid), self._delta(epsilon, grid))
+
+    @functools.cached_property
+    def _at_zero(self) -> float:
+        """Upper bound on δ(0): total variation adds up."""
+        return sum(times * _total_variation(pair) for pair, times in self.items)
 
     def _grid_for_delta(self, delta: float, tolerance: float) -> _Grid:
         mass = _TRUNCATED * delta / self.draws
@@ -243,6 +253,16 @@ class PrivacyLossDistribution:
             tilted_sum(q, tilt + grid.width, window.first, window.size),
         )
         return _Test.of(p, q, sums, log_error, infinite, grid)
+
+
+def _total_variation(pair: DominatingPair) -> float:
+    """Upper bound on H₁ = Σ(P − Q)₊."""
+    high = pair.span(1e-15)[1]
+    if high <= 0.0:
+        return 1.0
+    cells = pair.cells(np.array([0.0, high]))
+    seen = float(cells.excess[0] + cells.excess_error[0]) + cells.high[0] + cells.infinite[0]
+    return seen * (1.0 + 1e-6)
 
 
 def _rough_grid(cumulants: Cumulants, shape: Shape, mass: float) -> _Grid:

@@ -1,6 +1,6 @@
 """Plans: step descriptions with counts, between proven bounds in both directions of neighbours."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import root_of_squares
@@ -12,6 +12,9 @@ from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import check_count
 
 __all__ = ["PlanLoss"]
+
+_ROUGH = 3e-3
+"""Relative tolerance at which directions are told apart."""
 
 
 class PlanLoss:
@@ -45,11 +48,20 @@ class PlanLoss:
 
     def epsilon(self, delta: float, *, tolerance: float = TOLERANCE) -> float:
         """Upper bound on ε at ``delta``; infinite where the steps' own δ exceed it."""
-        return max((each.epsilon(delta, tolerance=tolerance) for each in self.directions), default=0.0)
+        return self._larger(tolerance, lambda each, within: each.epsilon(delta, tolerance=within))
+
+    def _larger(self, tolerance: float, bound: Callable[[PrivacyLossDistribution, float], float]) -> float:
+        """The larger upper bound of the directions; the one that is clearly smaller is looked at roughly."""
+        if len(self.directions) < 2:
+            return max((bound(each, tolerance) for each in self.directions), default=0.0)
+        rough = sorted(((bound(each, max(tolerance, _ROUGH)), i) for i, each in enumerate(self.directions)))
+        (less, other), (_, first) = rough
+        found = bound(self.directions[first], tolerance)
+        return found if less <= found else max(found, bound(self.directions[other], tolerance))
 
     def delta(self, epsilon: float, *, tolerance: float = TOLERANCE) -> float:
         """Upper bound on δ at ``epsilon``."""
-        return max((each.delta(epsilon, tolerance=tolerance) for each in self.directions), default=0.0)
+        return self._larger(tolerance, lambda each, within: each.delta(epsilon, tolerance=within))
 
     def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on the ε of the plan's dominating pairs at ``delta``."""
