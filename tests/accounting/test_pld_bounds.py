@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import sys
 from typing import Any
 
 import mpmath
@@ -346,3 +347,8 @@ def test_extremes_are_between_sure_bounds(noise_std: float, rate: float, times: 
     full = exact.gaussian(math.sqrt(times) / noise_std)
     if found > 0.0:
         assert full(mpmath.mpf(0.95 * found)) >= mpmath.mpf(delta) * (1 - 1e-2) or found < 1e-9
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1])):
+        check_drawn(number)

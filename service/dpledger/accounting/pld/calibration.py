@@ -14,10 +14,12 @@ from dpledger.accounting.solving import Ascent, prove_nearby
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import MAX_COUNT, check_count, check_open_unit, check_positive
 
-__all__ = ["largest_count", "largest_rate", "least_noise"]
+__all__ = ["PROOF_TOLERANCE", "largest_count", "largest_rate", "least_noise"]
 
-_SEARCH, _PROOF = 1e-3, 2e-5
-"""Relative tolerances of ε while searching and when proving."""
+PROOF_TOLERANCE = 2e-5
+"""Relative tolerance of ε when an answer is proven."""
+
+_SEARCH = 1e-3
 _CLOSE = 2e-5
 _RANGE = 30.0
 _LEAST = 1e-300
@@ -74,13 +76,13 @@ def _proven_count(search: "_Search", low: int) -> int:
     """The largest count that a close bound allows, near ``low``."""
     high = low + 1
     width = 1
-    while high <= MAX_COUNT and search.count_holds(high, _PROOF):
+    while high <= MAX_COUNT and search.count_holds(high, PROOF_TOLERANCE):
         low, high, width = high, high + width, 2 * width
-    while low > 0 and high - low == 1 and not search.count_holds(low, _PROOF):
+    while low > 0 and high - low == 1 and not search.count_holds(low, PROOF_TOLERANCE):
         low, high = low - 1, low
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if search.count_holds(middle, _PROOF) else (low, middle)
+        low, high = (middle, high) if search.count_holds(middle, PROOF_TOLERANCE) else (low, middle)
     if low == 0:
         raise Unreachable(f"one step alone needs ε {search.last:.6g}; the target is {search.epsilon:.6g}")
     return min(low, MAX_COUNT)
@@ -111,7 +113,7 @@ class _Search:
 
     def holds(self, value: float) -> bool:
         """Forward proof."""
-        return self.spent(value, _PROOF) <= self.epsilon
+        return self.spent(value, PROOF_TOLERANCE) <= self.epsilon
 
     def count_holds(self, count: int, tolerance: float) -> bool:
         """Forward proof for a number of steps; what it spends is kept in ``last``."""
@@ -125,6 +127,6 @@ class _Search:
         if ascent.high >= limits[1] and self.headroom(limits[1], _SEARCH) < 0.0:
             raise Unreachable(f"no value within a factor e^{_RANGE:g} meets ε {self.epsilon:.6g} at δ {self.delta:.6g}")
         close = Ascent(*limits, slope=ascent.slope)
-        position, _ = close.find(lambda at: self.headroom(at, _PROOF) - 0.5 * _CLOSE, position, 0.5 * _CLOSE)
+        position, _ = close.find(lambda at: self.headroom(at, PROOF_TOLERANCE) - 0.5 * _CLOSE, position, 0.5 * _CLOSE)
         towards = Direction.UP if self.sign > 0.0 else Direction.DOWN
         return prove_nearby(math.exp(self.sign * position), self.holds, towards, first_step=_CLOSE)

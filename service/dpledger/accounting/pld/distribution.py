@@ -260,8 +260,8 @@ def _total_variation(pair: DominatingPair) -> float:
     high = pair.span(1e-15)[1]
     if high <= 0.0:
         return 1.0
-    cells = pair.cells(np.array([0.0, high]))
-    seen = float(cells.excess[0] + cells.excess_error[0]) + cells.high[0] + cells.infinite[0]
+    cells = pair.cells(np.array([-high, 0.0, high]))
+    seen = float(cells.excess[1] + cells.excess_error[1]) + cells.high[0] + cells.infinite[0]
     return seen * (1.0 + 1e-6)
 
 

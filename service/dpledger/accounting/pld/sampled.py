@@ -84,16 +84,13 @@ class PoissonPair(DominatingPair):
 
     def span(self, mass: float) -> Span:
         share = min(mass / self.rate, 0.1)
-        high = max(self.pair.span(share)[1], self.pair.reversed_span(min(mass, 0.1))[1])
-        return self._low(), self._loss(high)
+        low, high = self.reversed_span(mass)
+        return low, max(self._loss(self.pair.span(share)[1]), high)
 
     def reversed_span(self, mass: float) -> Span:
-        return self._low(), self._loss(self.pair.reversed_span(min(mass, 0.1))[1])
-
-    def _low(self) -> float:
-        if self.pair.unbounded_below:
-            return math.log1p(-self.rate)
-        return max(math.log1p(-self.rate), self._loss(self.pair.span(0.0)[0]))
+        low, high = self.pair.reversed_span(min(mass, 0.1))
+        low = math.log1p(-self.rate) if self.pair.unbounded_below else self._loss(low)
+        return low, self._loss(high)
 
     def natural_edges(self, span: Span, count: int) -> Floats:
         low, high = self.pair.span(1e-15)[0], self._raw(span[1])
