@@ -172,9 +172,7 @@ def test_drawn_plans_are_between_the_bounds_and_within_a_thousandth(block: int) 
         check_drawn(seed)
 
 
-@pytest.mark.parametrize(
-    ("times", "delta", "published"), [(1000, 1e-5, 1.5154), (10_000, 1e-5, 5.1926)]
-)
+@pytest.mark.parametrize(("times", "delta", "published"), [(1000, 1e-5, 1.5154), (10_000, 1e-5, 5.1926)])
 def test_published_epsilon_of_dp_sgd(times: int, delta: float, published: float) -> None:
     found = PlanLoss([(step(Gaussian(1.0, 1.1), rate=0.01), times)]).epsilon_bounds(delta)
     assert found.upper <= published * (1.0 + 1e-4)
@@ -229,7 +227,7 @@ def test_output_mixture_is_its_mixture_of_gaussians() -> None:
 def test_discrete_gaussian_by_enumeration(noise_std: float, moved: int) -> None:
     variance = mpmath.mpf(noise_std) ** 2
     reach = math.ceil(40 * noise_std) + 3
-    weights = {x: mpmath.exp(-mpmath.mpf(x) ** 2 / (2 * variance)) for x in range(-reach, reach + 1)}
+    weights = {x: mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * variance)) for x in range(-reach, reach + 1)}
     total = mpmath.fsum(weights.values())
     sums: dict[int, Any] = {0: mpmath.mpf(1)}
     for _ in range(moved):

@@ -1,4 +1,4 @@
-"""Rules of domination: true only where the exact profile of the item is above at every ε, in both directions."""
+"""Rules of domination: true only where the item's exact profile is above at every ε, both directions."""
 
 import random
 

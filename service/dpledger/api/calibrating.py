@@ -1,6 +1,7 @@
 """Calibrations by the name of a theorem.
 
-``tight`` is by privacy-loss distributions where every release has a dominating pair, otherwise by Rényi curves. The name of a composition theorem solves that
+``tight`` is the better of the accounting package's calibrations: by privacy-loss distributions where every
+release has a dominating pair, and by Rényi curves, ρ or μ. The name of a composition theorem solves that
 theorem for the unknown; the name of a conversion first turns (ε, δ) into the most ρ or μ that it allows.
 Either way the answer is only given after the plan, evaluated with it, was found within the target.
 """
@@ -98,18 +99,32 @@ def calibrated(asked: CalibrationBody) -> dict[str, Any]:
 
 
 def _tightest(unknown: Unknown, goal: Goal) -> dict[str, Any]:
-    """By privacy-loss distributions for (ε, δ) wherever they cover the step, otherwise by curves, ρ or μ."""
-    if isinstance(goal, Approximate):
+    """The better of privacy-loss distributions, for (ε, δ) where they cover the step, and curves, ρ or μ."""
+    answers = [
+        lambda: _answer(_by_loss_distribution(unknown, goal), COMPOSITION["pld"]),
+        lambda: _by_cost(unknown, goal),
+    ]
+    found, refusal = [], None
+    for answer in answers:
         try:
-            return _answer(_by_loss_distribution(unknown, goal), COMPOSITION["pld"])
-        except (Unproven, InvalidInput):
-            pass  # what is wrong in the request is said below; what has no dominating pair has other bounds
+            found.append(answer())
+        except (Unproven, InvalidInput, Unreachable) as reason:
+            refusal = reason
+    if refusal is not None and not found:
+        raise refusal
+    best = min if unknown.name == "noise_std" else max
+    return best(found, key=lambda each: each["value"])
+
+
+def _by_cost(unknown: Unknown, goal: Goal) -> dict[str, Any]:
     found = unknown.solve(goal)
     return _answer(found, _proof_of(found, goal))
 
 
-def _by_loss_distribution(unknown: Unknown, goal: Approximate) -> Calibration:
+def _by_loss_distribution(unknown: Unknown, goal: Goal) -> Calibration:
     """Solve for the unknown by privacy-loss distributions, and evaluate the plan with the answer."""
+    if not isinstance(goal, Approximate):
+        raise Unproven("privacy-loss distributions are calibrated to epsilon and delta")
     _check_target(goal)
     value = _loss_distribution_value(unknown, goal)
     epsilon = pld_epsilon(unknown.plan(value, goal.delta), tolerance=PROOF_TOLERANCE)

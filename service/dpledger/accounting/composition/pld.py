@@ -1,4 +1,4 @@
-"""Privacy-loss distributions as a composition theorem; the mathematics is in :mod:`dpledger.accounting.pld`."""
+"""Privacy-loss distributions as a composition theorem; see :mod:`dpledger.accounting.pld`."""
 
 import math
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from dpledger.accounting.errors import InvalidInput, Unreachable
+from dpledger.accounting.pld.distribution import TOLERANCE
 from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.rounding import Direction
 from dpledger.accounting.solving import Ascent, prove_nearby
@@ -16,8 +17,8 @@ from dpledger.accounting.validation import MAX_COUNT, check_count, check_open_un
 
 __all__ = ["PROOF_TOLERANCE", "largest_count", "largest_rate", "least_noise"]
 
-PROOF_TOLERANCE = 2e-5
-"""Relative tolerance of ε when an answer is proven."""
+PROOF_TOLERANCE = TOLERANCE
+"""Relative tolerance of ε when an answer is proven: that of a composition, so that both agree."""
 
 _SEARCH = 1e-3
 _CLOSE = 2e-5
@@ -125,8 +126,12 @@ class _Search:
         ascent = Ascent(*limits, slope=1.0)
         position, _ = ascent.find(lambda at: self.headroom(at, _SEARCH), start, 3.0 * _SEARCH)
         if ascent.high >= limits[1] and self.headroom(limits[1], _SEARCH) < 0.0:
-            raise Unreachable(f"no value within a factor e^{_RANGE:g} meets ε {self.epsilon:.6g} at δ {self.delta:.6g}")
+            raise Unreachable(
+                f"no value within a factor e^{_RANGE:g} meets ε {self.epsilon:.6g} at δ {self.delta:.6g}"
+            )
         close = Ascent(*limits, slope=ascent.slope)
-        position, _ = close.find(lambda at: self.headroom(at, PROOF_TOLERANCE) - 0.5 * _CLOSE, position, 0.5 * _CLOSE)
+        position, _ = close.find(
+            lambda at: self.headroom(at, PROOF_TOLERANCE) - 0.5 * _CLOSE, position, 0.5 * _CLOSE
+        )
         towards = Direction.UP if self.sign > 0.0 else Direction.DOWN
         return prove_nearby(math.exp(self.sign * position), self.holds, towards, first_step=_CLOSE)

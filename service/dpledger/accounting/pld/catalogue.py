@@ -145,7 +145,9 @@ def _pure(mechanism: Mechanism, adjacency: Adjacency) -> Items:
     epsilon = cost.pure_epsilon
     if epsilon == 0.0 and cost.delta == 0.0:
         return ()
-    ranged = isinstance(mechanism, Exponential) or (isinstance(mechanism, NoisyMax) and mechanism.noise == "gumbel")
+    ranged = isinstance(mechanism, Exponential) or (
+        isinstance(mechanism, NoisyMax) and mechanism.noise == "gumbel"
+    )
     if ranged:
         return ((BoundedRangePair(_bounded("epsilon", epsilon)), 1),)
     return ((_atoms(_bounded("epsilon", epsilon) if epsilon else 0.0, cost.delta), 1),)
@@ -190,7 +192,9 @@ def _output_mixture(mechanism: OutputMixture, adjacency: Adjacency) -> Items:
         theorem = "output perturbation after permuted mini-batches (Theorem 3.2)"
         raise AdjacencyMismatch(theorem, Adjacency.REPLACE_ONE.value, adjacency.value)
     shares: dict[float, float] = {}
-    for size, share in zip(mechanism.sensitivities, check_probabilities(mechanism.probabilities), strict=True):
+    for size, share in zip(
+        mechanism.sensitivities, check_probabilities(mechanism.probabilities), strict=True
+    ):
         shares[size] = shares.get(size, 0.0) + float(share)
     if len(shares) > _MOST_PARTS:
         raise Unproven(f"up to {_MOST_PARTS} different sensitivities have a dominating pair here")

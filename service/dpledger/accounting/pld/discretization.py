@@ -1,4 +1,4 @@
-"""From a dominating pair to masses on an even grid of losses: one that dominates it, one that it dominates."""
+"""From a dominating pair to even grids of losses: one that dominates it, one that it dominates."""
 
 from dataclasses import dataclass
 

@@ -22,7 +22,7 @@ from dpledger.accounting.validation import Floats, check_count, check_non_negati
 
 __all__ = ["TOLERANCE", "Interval", "PrivacyLossDistribution"]
 
-TOLERANCE = 1e-4
+TOLERANCE = 2e-5
 """Default relative gap between the upper bound on ε and the truth."""
 
 _TRUNCATED = 1e-6
@@ -51,8 +51,8 @@ class Interval:
 class _Grid:
     """A width of cells, the shape it was chosen for, and what may be cut off.
 
-    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut off, and
-    for lower bounds below the loss of ``begin``, which comes with the tilt that shows how little that is.
+    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut
+    off, and for lower bounds below the loss of ``begin``, with the tilt that shows how little that is.
     """
 
     width: float
@@ -153,8 +153,9 @@ class PrivacyLossDistribution:
     def _grid(self, cumulants: Cumulants, grid: _Grid, epsilon: float, tolerance: float) -> _Grid:
         """A width for which the upper bound is about ``tolerance``·ε above the truth.
 
-        A cell's spread adds a variance of h²/6 to one loss, so ε rises by half the variance added to the sum
-        over :meth:`Shape.sensitivity`. Where losses are atoms the sums blur by h times the root of their number.
+        A cell's spread adds a variance of h²/6 to one loss, so ε rises by half the variance added to the
+        sum over :meth:`Shape.sensitivity`. Where losses are atoms, sums blur by h times the root of their
+        number.
         """
         shape = grid.shape
         allowed = tolerance * max(epsilon, _NEAR_ZERO * shape.deviation)
@@ -237,10 +238,12 @@ class PrivacyLossDistribution:
 
     def _lower(self, grid: _Grid) -> "_Test":
         parts = [
-            (merged_cells(self._cell(index, grid, lower=True)), times) for index, (_, times) in enumerate(self.items)
+            (merged_cells(self._cell(index, grid, lower=True)), times)
+            for index, (_, times) in enumerate(self.items)
         ]
         origin = math.fsum(
-            times * float(self._cell(index, grid, lower=True).edges[0]) for index, (_, times) in enumerate(self.items)
+            times * float(self._cell(index, grid, lower=True).edges[0])
+            for index, (_, times) in enumerate(self.items)
         )
         log_error = sum(times * part.log_error for part, times in parts)
         infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
@@ -266,7 +269,10 @@ def _total_variation(pair: DominatingPair) -> float:
 
 
 def _rough_grid(cumulants: Cumulants, shape: Shape, mass: float) -> _Grid:
-    end, begin = cumulants.beyond(shape, math.log(_TRUNCATED)), cumulants.begin(shape, 2.0 * math.log(_TRUNCATED))
+    end, begin = (
+        cumulants.beyond(shape, math.log(_TRUNCATED)),
+        cumulants.begin(shape, 2.0 * math.log(_TRUNCATED)),
+    )
     return _Grid(0.0, shape, end, begin, mass)
 
 
@@ -300,7 +306,11 @@ class _Window:
         length = sum(factor.times * (factor.masses.size - 1) for factor in factors) + 1
         start = shape.mean - below - origin
         first = math.floor(start / grid.width) if start > 0.0 else 0
-        last = min(math.ceil((shape.mean + above - origin) / grid.width) + 8, length) if above < math.inf else length
+        last = (
+            min(math.ceil((shape.mean + above - origin) / grid.width) + 8, length)
+            if above < math.inf
+            else length
+        )
         size = good_size(max(last - first, 8))
         if length <= max(_SMALL, 2 * size):
             return cls(0, good_size(length))
@@ -317,7 +327,7 @@ def _reach_below(shape: Shape, deviation: float, above: float) -> float:
 
 
 def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
-    """log of Chernoff's bound e^(−tilt·index)·Π moments^times on the mass at or beyond ``index``, rounded up."""
+    """log of Chernoff's bound e^(−tilt·index)·Π moments^times on the mass beyond ``index``, rounded up."""
     total, size = -tilt * index, abs(tilt * index)
     for factor in factors:
         exponents = tilt * np.arange(factor.masses.size)
@@ -347,7 +357,9 @@ class _Tail:
     floor: float
 
     @classmethod
-    def of(cls, found: Sum, grid: _Grid, origin: float, log_error: float, extra: float, floor: float) -> "_Tail":
+    def of(
+        cls, found: Sum, grid: _Grid, origin: float, log_error: float, extra: float, floor: float
+    ) -> "_Tail":
         """The part above ``floor`` ≥ 0, which suffices for every ε ≥ floor."""
         width, count = grid.width, found.values.size
         last = found.first + count - 1
@@ -380,7 +392,10 @@ class _Tail:
         # Where e^(−loss) is no float, log(A/B) is at most the largest loss.
         seen = q[some] > _TINY
         ratio = np.log(over[some][seen] / (q[some][seen] * (1.0 - slack)))
-        largest = float(ratio.max(initial=-math.inf if seen.all() else float(self.losses[-1]) - reference)) + reference
+        largest = (
+            float(ratio.max(initial=-math.inf if seen.all() else float(self.losses[-1]) - reference))
+            + reference
+        )
         size = abs(reference) + float(self.losses[-1]) + 1.0
         return max(largest + 8.0 * ROUNDING * size, self.floor)
 
@@ -411,17 +426,20 @@ class _Test:
         grid: _Grid,
     ) -> "_Test":
         under_p, under_q = sums
-        index = under_p.first + np.arange(under_p.values.size)
+        index = under_p.first + np.arange(under_p.values.size, dtype=np.float64)
         weights = _weights(under_p, index, -log_error)
-        outside, values = 0.0, under_p.values - under_p.error
+        values: Floats = under_p.values - under_p.error
+        outside = 0.0
         if under_p.folded:
             outside = _outside(p, under_p, grid)
             if under_p.end < under_p.length:
                 weights[: _start(under_p, grid)] = 0.0
-        shown = np.cumsum((np.maximum(values, 0.0) * weights)[::-1])[::-1]
+        shown: Floats = np.cumsum((np.maximum(values, 0.0) * weights)[::-1])[::-1]
         slack = ROUNDING * (16.0 + 2.0 * index.size)
         shown = np.where(weights > 0.0, shown * (1.0 - slack) - outside * weights, 0.0)
-        hidden = (np.maximum(under_q.values, 0.0) + max(under_q.error, _TINY)) * _weights(under_q, index, log_error)
+        hidden = (np.maximum(under_q.values, 0.0) + max(under_q.error, _TINY)) * _weights(
+            under_q, index, log_error
+        )
         hidden = np.cumsum(hidden[::-1])[::-1] * (1.0 + slack)
         if under_q.end < under_q.length:
             further = (grid.end.tilt + 1.0) * grid.width

@@ -37,7 +37,7 @@ def dominates(item: Step, step: Step) -> bool:
 
     Proof. *Rate.* Let (P, Q) be the item's pair on its sample and q' ≤ q. The kernel that keeps y with
     probability q'/q and else draws from Q takes (1−q)Q + qP to (1−q')Q + q'P and Q to Q: Poisson, in both
-    directions; the pair without replacement is made of the same function, so its profile falls with q as well.
+    directions; the pair without replacement is made of the same function, so its profile falls with q too.
     *Gaussians.* The pair of Gaussians on one sample is N(√Σμ², 1) against N(0, 1); from μ to μ' ≤ μ scale by
     μ'/μ and add N(0, 1 − (μ'/μ)²). *Assignment.* A product of pairs dominates the product of pairs that its
     factors dominate, and dropping a factor is post-processing; sampling keeps domination (a kernel that takes
@@ -104,9 +104,9 @@ def _release_within(item: Release, release: Release, adjacency: Adjacency) -> bo
 def _mechanism_within(item: Mechanism, step: Mechanism, adjacency: Adjacency) -> bool:
     """Domination between mechanisms on one sample, by monotone parameters.
 
-    Gaussian, GDP and Gaussian votes: μ' ≤ μ. Laplace noise: the shift over the scale is at most the item's (the
-    noise is log-concave, so the best tests are half-lines and a larger shift is worse). Bounded range and pure
-    privacy: ε' ≤ ε, since the pair of ε dominates whatever is ε'-private (of bounded range ε'); with δ' ≤ δ.
+    Gaussian, GDP and Gaussian votes: μ' ≤ μ. Laplace noise: the shift over the scale is at most the item's
+    (the noise is log-concave: the best tests are half-lines, a larger shift is worse). Bounded range and
+    pure privacy: ε' ≤ ε, since the pair of ε dominates whatever is ε'-private (of bounded range ε'); with δ' ≤ δ.
     Other kinds, the discrete Gaussian among them, only by equality.
     """
     if item == step:

@@ -113,7 +113,7 @@ class Cumulants:
         return found if divergence(found) >= -0.9 * log_share else replace(found, mean=math.inf)
 
     def begin(self, shape: Shape, log_share: float) -> tuple[float, float]:
-        """A loss below which at most about e^log_share of the tilted mass lies, and the tilt that shows it."""
+        """A loss below which about e^log_share of the tilted mass lies, and the tilt that shows it."""
         found = (-math.inf, shape.tilt)
         for deviations in (2.0, 4.0, 7.0, 12.0):
             step = deviations / max(shape.deviation, 1e-300)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from dpledger.accounting.pld.cells import ROUNDING, Cells, merge
@@ -54,7 +55,7 @@ class DominatingPair(abc.ABC):
 
     @abc.abstractmethod
     def span(self, mass: float) -> Span:
-        """Losses outside which P has about ``mass`` on either side; the support's ends where they are near."""
+        """Losses outside which P has about ``mass`` on either side, or the support's ends."""
 
     @abc.abstractmethod
     def reversed_span(self, mass: float) -> Span:
@@ -182,7 +183,7 @@ class BoundedRangePair(DominatingPair):
     """The worst over all pairs whose losses span at most ε (exponential mechanism, Gumbel noisy max).
 
     Statement: H_γ = (1 − √γ·e^(−ε/2))² / (1 − e^(−ε)) for e^(−ε) ≤ γ ≤ e^ε dominates every release of
-    bounded range ε. P(L > s) = (1 − e^((s−ε)/2))/(1 − e^(−ε)), Q(L > s) = (e^(−(s+ε)/2) − e^(−ε))/(1 − e^(−ε)).
+    bounded range ε. With c = 1 − e^(−ε), P(L > s) = (1 − e^((s−ε)/2))/c, Q(L > s) = (e^(−(s+ε)/2) − e^(−ε))/c.
     Proof: the losses of a pair lie in [t − ε, t] for some t in [0, ε]; by convexity the two-point pair on the
     ends is the worst, (e^(−t) − e^(−ε))(e^t − γ)/(1 − e^(−ε)); the maximum over t is at 2t = ε + log γ. A
     supremum of convex functions is convex, so it belongs to a pair; it is its own reverse.
@@ -219,7 +220,7 @@ class LaplacePair(DominatingPair):
     ν_d, half of e^(−d/2) at each of ±d and a quarter of e^(−d/2) as density between. With E(s) = e^(−|s|/2),
     E∗ν_d = e^(−max(d, |s|)/2), and e^(−s/2)·H at γ = e^s is e^(−s/2) − (E∗ν)(s). So domination means
     E∗ν₁∗ν₂ ≥ e^(−max(d, |s|)/2): for |s| ≥ d they are equal, for |s| ≤ |d₁ − d₂| the left is
-    e^(−d/2)(1 + min(d₁, d₂)/2), and in between, with c = |s| − max(d₁, d₂), e^(−d/2)(1 + (min(d₁, d₂) − c)/4).
+    e^(−d/2)(1 + min(d₁, d₂)/2), and in between e^(−d/2)(1 + (min(d₁, d₂) − c)/4), c = |s| − max(d₁, d₂).
     More coordinates follow by induction.
     Conditions: d > 0; either adjacency, L1 sensitivity under it; noise independent over coordinates.
     Source: the proof above; for one coordinate Zhu, Dong, Wang 2022.
@@ -261,7 +262,9 @@ def _exponential_cells(edges: Floats, limit: float, factor: float) -> Cells:
     high = _exponential_tail(float(at[-1]), limit, limit, factor)
     mass_error = ROUNDING * (16.0 + limit)
     edge_error = near + 4.0 * ROUNDING * max(abs(float(at[-1])), abs(float(at[0])))
-    return Cells(edges, p, q, excess, 2.0 * mass_error * excess, low, high, (0.0, 0.0), mass_error, edge_error)
+    return Cells(
+        edges, p, q, excess, 2.0 * mass_error * excess, low, high, (0.0, 0.0), mass_error, edge_error
+    )
 
 
 def _exponential_tail(start: float, end: float, limit: float, factor: float) -> tuple[float, float]:
@@ -307,9 +310,9 @@ class AtomicPair(DominatingPair):
         index = np.searchsorted(edges, self.losses - near)
         index[(index == 0) & (self.losses >= edges[0] - near)] = 1  # on the first edge: in the first cell
         start = edges[np.maximum(index - 1, 0)]
-        p, q = (np.bincount(index, mass, count + 2) for mass in (self.p, self.q))
+        p, q = (_per_cell(index, mass, count + 2) for mass in (self.p, self.q))
         above = self.p * -np.expm1(np.minimum(start - self.losses, 0.0))
-        excess = np.bincount(index, above, count + 2)[1:-1]
+        excess = _per_cell(index, above, count + 2)[1:-1]
         mass_error = self.mass_error + ROUNDING * (8.0 + self.losses.size)
         return Cells(
             edges,
@@ -336,6 +339,10 @@ class AtomicPair(DominatingPair):
         inside = self.losses[(self.losses > span[0]) & (self.losses < span[1])]
         edges: Floats = np.concatenate(([span[0]], inside, [span[1]]))
         return edges
+
+
+def _per_cell(index: NDArray[np.intp], masses: Floats, count: int) -> Floats:
+    return np.bincount(index, masses, count).astype(np.float64)
 
 
 def _atoms_span(losses: Floats, masses: Floats, mass: float) -> Span:

@@ -22,7 +22,7 @@ class PlanLoss:
 
     Statement: δ(ε) of the plan is at most the larger of those of the two directions, each the composition of
     the steps' dominating pairs in that direction (:class:`PrivacyLossDistribution`).
-    Conditions: steps and counts fixed before the first release; one adjacency; each step has a sample of its own.
+    Conditions: steps and counts fixed before the first release; one adjacency; a sample of its own for each step.
     Source: Zhu, Dong, Wang 2022; Vadhan, Zhang 2023.
 
     Parameters
@@ -43,7 +43,9 @@ class PlanLoss:
         remove = _collected([(items, times) for items, _, times in pairs])
         add = _collected([(items, times) for _, items, times in pairs])
         self.directions = tuple(
-            PrivacyLossDistribution(items) for items in ([remove] if remove == add else [remove, add]) if items
+            PrivacyLossDistribution(items)
+            for items in ([remove] if remove == add else [remove, add])
+            if items
         )
 
     def epsilon(self, delta: float, *, tolerance: float = TOLERANCE) -> float:

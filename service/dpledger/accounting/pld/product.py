@@ -17,6 +17,8 @@ __all__ = ["ProductPair", "product_pair"]
 
 _POINTS = 4096
 _CUT = 1e-22
+_UNDERFLOW = 1e-280
+"""Lower bounds need one statistic under P and Q: nothing is moved but what is hardly a float."""
 _MOST_DRAWS = 10_000
 
 
@@ -67,7 +69,9 @@ def product_pair(items: Sequence[tuple[DominatingPair, int]]) -> DominatingPair:
         return items[0][0]
     draws = sum(times for _, times in items)
     if draws > _MOST_DRAWS:
-        raise Unproven(f"up to {_MOST_DRAWS} releases of different kinds on one sample have a dominating pair here")
+        raise Unproven(
+            f"up to {_MOST_DRAWS} releases of different kinds on one sample have a dominating pair here"
+        )
     width = _width(items, draws)
     cells = [
         (pair.cells(even_edges(*pair.span(_CUT / draws), pair.anchor, width)), times) for pair, times in items
@@ -79,7 +83,9 @@ def _width(items: Sequence[tuple[DominatingPair, int]], draws: int) -> float:
     """A few thousand points over where the sum lies."""
     spans = [(pair.span(_CUT / draws), times) for pair, times in items]
     whole = sum(times * (high - low) for (low, high), times in spans)
-    spread = 20.0 * Cumulants(items, _CUT / draws).at(0.0).deviation + max(high - low for (low, high), _ in spans)
+    spread = 20.0 * Cumulants(items, _CUT / draws).at(0.0).deviation + max(
+        high - low for (low, high), _ in spans
+    )
     return min(whole, spread) / _POINTS
 
 
@@ -94,8 +100,8 @@ class _Line:
 def _above(cells: Sequence[tuple[Cells, int]], width: float) -> AtomicPair:
     parts = [(connect_the_dots(each), times) for each, times in cells]
     origin = math.fsum(times * part.origin for part, times in parts)
-    line, cut = _summed([(part.masses, times) for part, times in parts], up=True)
-    losses = origin + width * (line.first + np.arange(line.masses.size))
+    line, cut = _summed([(part.masses, times) for part, times in parts], _CUT, up=True)
+    losses: Floats = origin + width * (line.first + np.arange(line.masses.size, dtype=np.float64))
     error = sum(times * part.log_error for part, times in parts) + _convolution_error(cells, line)
     infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts)) + cut
     size = abs(origin) + width * (abs(line.first) + line.masses.size)
@@ -113,13 +119,13 @@ def _above(cells: Sequence[tuple[Cells, int]], width: float) -> AtomicPair:
 
 def _below(cells: Sequence[tuple[Cells, int]]) -> AtomicPair:
     parts = [(merged_cells(each), times) for each, times in cells]
-    p, _ = _summed([(part.p, times) for part, times in parts], up=False)
-    q, _ = _summed([(part.q, times) for part, times in parts], up=False)
+    p, _ = _summed([(part.p, times) for part, times in parts], _UNDERFLOW, up=False)
+    q, _ = _summed([(part.q, times) for part, times in parts], _UNDERFLOW, up=False)
     size = max(line.first + line.masses.size for line in (p, q))
     full_p, full_q = (np.zeros(size), np.zeros(size))
     full_p[p.first : p.first + p.masses.size] = p.masses
     full_q[q.first : q.first + q.masses.size] = q.masses
-    both = (full_p > 1e-280) & (full_q > 1e-280)
+    both = (full_p > _UNDERFLOW) & (full_q > _UNDERFLOW)
     error = sum(times * part.log_error for part, times in parts) + _convolution_error(cells, p)
     infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
     alone = float(full_q[~both].sum())
@@ -141,18 +147,18 @@ def _convolution_error(cells: Sequence[tuple[Cells, int]], line: _Line) -> float
     return ROUNDING * 2.0 * draws * (8.0 + line.masses.size)
 
 
-def _summed(parts: Sequence[tuple[Floats, int]], *, up: bool) -> tuple[_Line, float]:
+def _summed(parts: Sequence[tuple[Floats, int]], least: float, *, up: bool) -> tuple[_Line, float]:
     """Convolution powers; far ends are cut, to infinity (``up``) or onto the last index kept."""
     total, cut = _Line(np.ones(1)), 0.0
     for masses, times in parts:
         base = _Line(masses)
         while times:
             if times & 1:
-                total, lost = _cut(_convolved(total, base), up)
+                total, lost = _cut(_convolved(total, base), least, up)
                 cut += lost
             times >>= 1
             if times:
-                base, lost = _cut(_convolved(base, base), up)
+                base, lost = _cut(_convolved(base, base), least, up)
                 cut += 2.0 * times * lost
     return total, cut
 
@@ -161,10 +167,10 @@ def _convolved(first: _Line, second: _Line) -> _Line:
     return _Line(np.convolve(first.masses, second.masses), first.first + second.first)
 
 
-def _cut(line: _Line, up: bool) -> tuple[_Line, float]:
+def _cut(line: _Line, least: float, up: bool) -> tuple[_Line, float]:
     masses = line.masses
-    low = int(np.searchsorted(np.cumsum(masses), _CUT))
-    high = masses.size - int(np.searchsorted(np.cumsum(masses[::-1]), _CUT))
+    low = int(np.searchsorted(np.cumsum(masses), least))
+    high = masses.size - int(np.searchsorted(np.cumsum(masses[::-1]), least))
     if high - low < 2:
         return line, 0.0
     kept = masses[low:high].copy()

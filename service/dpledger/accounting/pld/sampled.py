@@ -65,7 +65,9 @@ class PoissonPair(DominatingPair):
             p,
             under_q,
             excess,
-            np.where(before, 2.0 * base.mass_error, 0.0) * p + q * base.excess_error + 4.0 * ROUNDING * excess,
+            np.where(before, 2.0 * base.mass_error, 0.0) * p
+            + q * base.excess_error
+            + 4.0 * ROUNDING * excess,
             low,
             high,
             (q * base.infinite[0], 0.0),

@@ -34,8 +34,8 @@ class Factor:
 class Sum:
     """The law of the sum of all draws after tilting, on a window of indices.
 
-    The mass at index first + j is e^(log_scale − tilt·(first + j)) times ``values[j]`` up to ``error`` (absolute)
-    and e^(±log_error), plus what lies a multiple of the window away.
+    The mass at index first + j is e^(log_scale − tilt·(first + j)) times ``values[j]`` up to ``error``
+    (absolute) and e^(±log_error), plus what lies a multiple of the window away.
     """
 
     values: Floats
@@ -99,19 +99,20 @@ def tilted_sum(factors: Sequence[Factor], tilt: float, first: int, size: int) ->
 def _error(factors: Sequence[Factor], product: Complexes, size: int) -> float:
     """Bound on the error of every value of the sum.
 
-    A factor's power x^n is off by at most n(η + 4u)(|x| + η)^(n−1): where |x| ≥ 1/2 that is 2n(η + 4u)|x|^n up
-    to e^(4nη), elsewhere n(η + 4u)2^(2−n); other factors have moduli of at most 1 + η.
+    A factor's power x^n is off by at most n(η + 4u)(|x| + η)^(n−1): where |x| ≥ 1/2 that is 2n(η + 4u)|x|^n
+    up to e^(4nη), elsewhere n(η + 4u)2^(2−n); other factors have moduli of at most 1 + η.
     """
     transform = _PER_LEVEL * (math.log2(size) + 2.0)
     each = transform + _PER_PRODUCT
     draws = sum(factor.times for factor in factors)
     mean = float(np.abs(product).mean()) * (1.0 + 1e-6) + 2.0 / size
     rest = sum(factor.times * each * 2.0 ** (2.0 - min(factor.times, 1000)) for factor in factors)
-    return (2.0 * draws * each * mean + rest + transform * mean) * math.exp(4.0 * draws * each)
+    total: float = (2.0 * draws * each * mean + rest + transform * mean) * math.exp(4.0 * draws * each)
+    return total
 
 
 def _tilted(masses: Floats, tilt: float) -> tuple[Floats, float, float]:
-    """Weights of total 1, the logarithm of their total before, and a bound on its and their relative error."""
+    """Weights of total 1, the logarithm of their total before, and a bound on the relative errors."""
     reach = tilt * (masses.size - 1.0)
     shift = max(reach, 0.0)
     weights = masses * np.exp(tilt * np.arange(masses.size) - shift)
