@@ -100,7 +100,7 @@ def calibrated(asked: CalibrationBody) -> dict[str, Any]:
 
 def _tightest(unknown: Unknown, goal: Goal) -> dict[str, Any]:
     """The better of privacy-loss distributions, for (ε, δ) where they cover the step, and curves, ρ or μ."""
-    answers = [
+    answers: list[Callable[[], dict[str, Any]]] = [
         lambda: _answer(_by_loss_distribution(unknown, goal), COMPOSITION["pld"]),
         lambda: _by_cost(unknown, goal),
     ]

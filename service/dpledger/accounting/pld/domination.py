@@ -106,7 +106,8 @@ def _mechanism_within(item: Mechanism, step: Mechanism, adjacency: Adjacency) ->
 
     Gaussian, GDP and Gaussian votes: μ' ≤ μ. Laplace noise: the shift over the scale is at most the item's
     (the noise is log-concave: the best tests are half-lines, a larger shift is worse). Bounded range and
-    pure privacy: ε' ≤ ε, since the pair of ε dominates whatever is ε'-private (of bounded range ε'); with δ' ≤ δ.
+    pure privacy: ε' ≤ ε and δ' ≤ δ, since the pair of ε dominates whatever is ε'-private (of bounded range
+    ε').
     Other kinds, the discrete Gaussian among them, only by equality.
     """
     if item == step:

@@ -183,7 +183,8 @@ class BoundedRangePair(DominatingPair):
     """The worst over all pairs whose losses span at most ε (exponential mechanism, Gumbel noisy max).
 
     Statement: H_γ = (1 − √γ·e^(−ε/2))² / (1 − e^(−ε)) for e^(−ε) ≤ γ ≤ e^ε dominates every release of
-    bounded range ε. With c = 1 − e^(−ε), P(L > s) = (1 − e^((s−ε)/2))/c, Q(L > s) = (e^(−(s+ε)/2) − e^(−ε))/c.
+    bounded range ε. With c = 1 − e^(−ε), P(L > s) = (1 − e^((s−ε)/2))/c and
+    Q(L > s) = (e^(−(s+ε)/2) − e^(−ε))/c.
     Proof: the losses of a pair lie in [t − ε, t] for some t in [0, ε]; by convexity the two-point pair on the
     ends is the worst, (e^(−t) − e^(−ε))(e^t − γ)/(1 − e^(−ε)); the maximum over t is at 2t = ε + log γ. A
     supremum of convex functions is convex, so it belongs to a pair; it is its own reverse.

@@ -22,7 +22,8 @@ class PlanLoss:
 
     Statement: δ(ε) of the plan is at most the larger of those of the two directions, each the composition of
     the steps' dominating pairs in that direction (:class:`PrivacyLossDistribution`).
-    Conditions: steps and counts fixed before the first release; one adjacency; a sample of its own for each step.
+    Conditions: steps and counts fixed before the first release; one adjacency; a
+    sample of its own for each step.
     Source: Zhu, Dong, Wang 2022; Vadhan, Zhang 2023.
 
     Parameters
