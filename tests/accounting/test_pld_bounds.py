@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import mpmath
+import numpy as np
 import pytest
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven
@@ -28,7 +29,12 @@ from dpledger.accounting.mechanisms import (
     RandomizedResponse,
 )
 from dpledger.accounting.mechanisms.base import Mechanism
-from dpledger.accounting.pld import PlanLoss
+from dpledger.accounting.pld import PlanLoss, PrivacyLossDistribution
+from dpledger.accounting.pld.distribution import _Grid, _Tail
+from dpledger.accounting.pld.moments import Shape
+from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
+from dpledger.accounting.pld.sampled import PoissonPair, SymmetricPair
+from dpledger.accounting.pld.transform import Factor, tilted_sum
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.steps import Release, Step
 from tests.accounting import pld_references as exact
@@ -345,6 +351,56 @@ def test_extremes_are_between_sure_bounds(noise_std: float, rate: float, times: 
     full = exact.gaussian(math.sqrt(times) / noise_std)
     if found > 0.0:
         assert full(mpmath.mpf(0.95 * found)) >= mpmath.mpf(delta) * (1 - 1e-2) or found < 1e-9
+
+
+def test_a_mixture_and_large_noise_without_replacement() -> None:
+    """Sampled mixtures, and a pair whose losses under Q hardly ever exceed 0."""
+    mechanism = OutputMixture(1.0, (1.0, 0.5), (0.4, 0.6))
+    inner = exact.mixed([(0.4, exact.gaussian(1.0)), (0.6, exact.gaussian(0.5))])
+    sampled = Step((Release(mechanism),), Sample(Scheme.WITHOUT_REPLACEMENT, 0.2), REPLACE)
+    assert_bounds([(sampled, 1)], [exact.symmetric(exact.poisson(inner, 0.2))], 1e-5)
+    strong = exact.symmetric(exact.poisson(exact.gaussian(15.0), 0.01))
+    assert_bounds([(step(Gaussian(15.0, 1.0), rate=0.01, replace=True), 1)], [strong], 1e-3)
+
+
+def test_limits_of_what_is_offered() -> None:
+    sizes = tuple(1.0 + 1e-3 * i for i in range(300))
+    many = Step((Release(OutputMixture(1.0, sizes, (1.0 / 300,) * 300)),), Sample(), REPLACE)
+    with pytest.raises(Unproven, match="sensitivities"):
+        PlanLoss([(many, 1)])
+    with pytest.raises(Unproven, match="on one sample"):
+        PlanLoss([(step(Pure(0.1), rate=0.1, count=20_000), 1)])
+    with pytest.raises(InvalidInput, match="items"):
+        PrivacyLossDistribution([])
+
+
+def test_spans_are_mirrored_by_the_reverse() -> None:
+    sampled = PoissonPair(GaussianPair(1.0), 0.1)
+    for pair in (sampled, SymmetricPair(sampled)):
+        low, high = pair.span(1e-9)
+        assert ReversedPair(pair).reversed_span(1e-9) == (-high, -low)
+    low, high = SymmetricPair(sampled).span(1e-9)
+    assert SymmetricPair(sampled).reversed_span(1e-9) == (-high, -low)
+
+
+def test_a_tilt_towards_losses_without_mass_is_measured_from_the_heaviest() -> None:
+    masses = np.zeros(401)
+    masses[:2] = 0.5
+    found = tilted_sum([Factor(masses, 1)], 5.0, 0, 512)
+    assert found.values[:2] == pytest.approx([1.0 / (1.0 + math.exp(5.0)), 1.0 / (1.0 + math.exp(-5.0))])
+    assert math.exp(found.log_scale) == pytest.approx(0.5 + 0.5 * math.exp(5.0))
+
+
+def test_no_claim_is_made_below_the_losses_that_a_float_holds() -> None:
+    """At a tilt of 5 per index the mass 300 below the heaviest is no float: ε there is not claimed."""
+    masses = np.zeros(401)
+    masses[100], masses[400] = 1.0 - 1e-12, 1e-12
+    law = tilted_sum([Factor(masses, 1)], 5.0, 0, 512)
+    grid = _Grid(0.1, Shape(50.0, 40.0, 1.0, 0.0), Shape(50.0, 40.0, 1.0, 0.0), (0.0, 0.0), 1e-9)
+    tail = _Tail.of(law, grid, 0.0, 0.0, 0.0, 0.0)
+    assert tail.floor > 10.0
+    assert tail.delta(9.0) == 1.0
+    assert tail.epsilon(0.5) >= tail.floor
 
 
 if __name__ == "__main__":

@@ -368,8 +368,10 @@ class _Tail:
         start = min(max(math.floor((floor - shift) / width) + 1 - found.first, 0), count)
         size = abs(found.log_scale) + abs(found.tilt) * reach + 8.0
         top = found.log_scale + log_error + found.log_error + 8.0 * ROUNDING * size
-        if found.tilt > 0.0:  # what no float could hold lies at losses whose δ is 1 anyway
-            start = max(start, math.ceil((top - _LARGEST_EXPONENT) / found.tilt) - found.first)
+        if found.tilt > 0.0:  # below, weights are no floats: no ε below is claimed
+            held = math.ceil((top - _LARGEST_EXPONENT) / found.tilt) - found.first
+            if held > start:
+                start, floor = held, max(floor, shift + width * (found.first + held))
         index = np.arange(found.first + start, last + 1, dtype=np.float64)
         values = np.maximum(found.values[start:], 0.0) + found.error
         return cls(shift + width * index, values * np.exp(top - found.tilt * index), extra, floor)
@@ -401,6 +403,8 @@ class _Tail:
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on δ(ε)."""
+        if epsilon < self.floor:
+            return 1.0
         above = self.losses > epsilon
         share = -np.expm1(epsilon - self.losses[above])
         total = float((self.masses[above] * share).sum())

@@ -136,22 +136,19 @@ class SymmetricPair(DominatingPair):
         return self._with_rest(edges, p, q, excess, error, positive, negative)
 
     def _half(self, edges: Floats) -> Cells:
-        """The part with losses above 0, on all edges; the cell around 0 holds only its upper part."""
+        """The part with losses above 0, on all edges, which lie on both sides of 0."""
         first = int(np.searchsorted(edges, 0.0, side="right"))
         inner = self.pair.cells(np.concatenate(([0.0], edges[first:])))
-        pad = np.zeros(max(first - 1, 0))
-        below = edges[first - 1] if first else 0.0
+        pad = np.zeros(first - 1)
         excess = inner.excess.copy()
-        if first and excess.size:
-            excess[0] += -math.expm1(below) * inner.q[0]
-        skip = 0 if first else 1
+        excess[0] += -math.expm1(float(edges[first - 1])) * inner.q[0]
         return Cells(
             edges,
-            np.concatenate((pad, inner.p[skip:])),
-            np.concatenate((pad, inner.q[skip:])),
-            np.concatenate((pad, excess[skip:])),
-            np.concatenate((pad, inner.excess_error[skip:])),
-            (0.0, 0.0) if first else (float(inner.p[0]), float(inner.q[0])),
+            np.concatenate((pad, inner.p)),
+            np.concatenate((pad, inner.q)),
+            np.concatenate((pad, excess)),
+            np.concatenate((pad, inner.excess_error)),
+            (0.0, 0.0),
             inner.high,
             (inner.infinite[0], 0.0),
             inner.mass_error,
@@ -168,15 +165,10 @@ class SymmetricPair(DominatingPair):
         rest = max(1.0 - float(shown), 0.0) + uncertain
         at = int(np.searchsorted(edges, 0.0)) - 1
         low, high = np.add(up.low, down.low), np.add(up.high, down.high)
-        if 0 <= at < p.size:
-            p[at] += rest
-            q[at] += rest
-            excess[at] += rest * -math.expm1(float(edges[at]))
-            error[at] += 8.0 * ROUNDING
-        elif at < 0:
-            low = low + rest
-        else:
-            high = high + rest
+        p[at] += rest
+        q[at] += rest
+        excess[at] += rest * -math.expm1(float(edges[at]))
+        error[at] += 8.0 * ROUNDING
         return Cells(
             edges,
             p,
@@ -192,8 +184,8 @@ class SymmetricPair(DominatingPair):
         )
 
     def span(self, mass: float) -> Span:
-        high = max(self.pair.span(mass)[1], 0.0)
-        low = max(self.pair.reversed_span(mass)[1], 0.0)
+        high = self.pair.span(mass)[1]
+        low = max(self.pair.reversed_span(mass)[1], 1e-3 * high)
         return -low, high
 
     def reversed_span(self, mass: float) -> Span:

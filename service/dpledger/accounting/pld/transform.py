@@ -118,9 +118,10 @@ def _tilted(masses: Floats, tilt: float) -> tuple[Floats, float, float]:
     weights = masses * np.exp(tilt * np.arange(masses.size) - shift)
     total = float(weights.sum())
     if not total > 1e-280:  # the large weights have no mass: measure from the heaviest instead
-        logs = np.log(np.maximum(masses, 1e-320)) + tilt * np.arange(masses.size)
+        with np.errstate(divide="ignore"):
+            logs = np.log(masses) + tilt * np.arange(masses.size)
         shift = float(logs.max())
-        weights = np.where(masses > 0.0, np.exp(logs - shift), 0.0)
+        weights = np.exp(logs - shift)
         total = float(weights.sum())
     log_total = math.log(total) + shift
     error = ROUNDING * (12.0 + 2.0 * abs(reach) + abs(log_total) + math.log2(masses.size + 1.0))
