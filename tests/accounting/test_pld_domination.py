@@ -2,7 +2,6 @@
 
 import random
 
-import mpmath
 import pytest
 
 from dpledger.accounting.mechanisms import (
@@ -22,6 +21,7 @@ from dpledger.accounting.pld.domination import dominates
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.steps import Release, Step
 from tests.accounting import pld_references as exact
+from tests.accounting.pld_references import mp
 
 
 def step(*mechanisms: Mechanism, rate: float | None = None, count: int = 1) -> Step:
@@ -106,6 +106,6 @@ def test_the_rules_agree_with_exact_profiles() -> None:
                 profiles = exact.poisson(above, q), exact.poisson(below, q2)
                 for first, second in (profiles, tuple(exact.reverse(each) for each in profiles)):
                     for s in range(-6, 7):
-                        at = mpmath.mpf(s) / 2
-                        assert second(at) <= first(at) * (1 + mpmath.mpf(10) ** -30)
+                        at = mp.mpf(s) / 2
+                        assert second(at) <= first(at) * (1 + mp.mpf(10) ** -30)
     assert agreed > 20

@@ -195,7 +195,7 @@ class SymmetricPair(DominatingPair):
     def natural_edges(self, span: Span, count: int) -> Floats:
         reach = max(span[1], -span[0])
         edges = self.pair.natural_edges((self.pair.span(0.1)[0], reach), 2 * count)
-        half = edges[edges > 0.0]
+        half = edges[edges > 1e-4 * reach]
         both = np.concatenate((-half[::-1], [0.0], half))
-        inside = both[(both > span[0]) & (both < span[1])]
+        inside = both[(both > 0.999 * span[0]) & (both < 0.999 * span[1])]
         return np.concatenate(([span[0]], inside, [span[1]]))
