@@ -83,6 +83,7 @@ class PrivacyLossDistribution:
     def __init__(self, items: Sequence[tuple[DominatingPair, int]]) -> None:
         self.items = tuple((pair, check_count("times", times, most=_MOST_DRAWS)) for pair, times in items)
         self._cells: dict[tuple[DominatingPair, float, float], Cells] = {}
+        self._rough: dict[float, tuple[Cumulants, _Grid]] = {}
         if not self.items:
             raise InvalidInput("items", "at least one", 0)
 
@@ -135,11 +136,13 @@ class PrivacyLossDistribution:
         return sum(times * _total_variation(pair) for pair, times in self.items)
 
     def _grid_for_delta(self, delta: float, tolerance: float) -> _Grid:
-        mass = _TRUNCATED * delta / self.draws
-        cumulants = Cumulants(self.items, mass)
-        shape = cumulants.for_delta(math.log(delta))
-        epsilon = max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.0)
-        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), epsilon, tolerance)
+        if delta not in self._rough:
+            mass = _TRUNCATED * delta / self.draws
+            cumulants = Cumulants(self.items, mass)
+            shape = cumulants.for_delta(math.log(delta))
+            self._rough = {delta: (cumulants, _rough_grid(cumulants, shape, mass))}
+        cumulants, grid = self._rough[delta]
+        return self._grid(cumulants, grid, _foreseen_epsilon(grid.shape), tolerance)
 
     def _grid_for_epsilon(self, epsilon: float, tolerance: float) -> _Grid:
         rough = Cumulants(self.items, 1e-12 / self.draws).for_epsilon(epsilon)
@@ -266,6 +269,11 @@ def _total_variation(pair: DominatingPair) -> float:
     cells = pair.cells(np.array([-high, 0.0, high]))
     seen = float(cells.excess[1] + cells.excess_error[1]) + cells.high[0] + cells.infinite[0]
     return seen * (1.0 + 1e-6)
+
+
+def _foreseen_epsilon(shape: Shape) -> float:
+    """ε as the saddle point has it."""
+    return max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.0)
 
 
 def _rough_grid(cumulants: Cumulants, shape: Shape, mass: float) -> _Grid:

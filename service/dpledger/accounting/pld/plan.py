@@ -55,7 +55,7 @@ class PlanLoss:
 
     def _larger(self, tolerance: float, bound: Callable[[PrivacyLossDistribution, float], float]) -> float:
         """The larger upper bound of the directions; the one that is clearly smaller is looked at roughly."""
-        if len(self.directions) < 2:
+        if len(self.directions) < 2 or tolerance > 0.1 * _ROUGH:
             return max((bound(each, tolerance) for each in self.directions), default=0.0)
         rough = sorted(((bound(each, max(tolerance, _ROUGH)), i) for i, each in enumerate(self.directions)))
         (less, other), (_, first) = rough
