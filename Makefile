@@ -23,7 +23,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean
+.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean test-pld bench-pld
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,12 @@ format: install ## let ruff rewrite what it can
 
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
+
+bench-pld: $(BENCH_VENV)/.installed ## time privacy-loss distributions against dp-accounting, Opacus PRV and prv_accountant
+	$(BENCH_VENV)/bin/python benchmarks/pld.py
+
+test-pld: install ## hold 10,000 drawn plans to their exact profiles
+	$(BIN)/python -m tests.accounting.test_pld_bounds 10000
 
 bench-client: install ## time DP-SGD with a reservation and with one request a step against no accounting, and clipping
 	$(BIN)/python -m benchmarks.client
@@ -107,5 +113,5 @@ $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 
 $(BENCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable '.[pld]' --editable client $(TORCH) autodp pytest
+	$(BENCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) autodp pytest 'dp-accounting>=0.6,<0.7' prv-accountant
 	@touch $@

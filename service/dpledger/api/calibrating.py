@@ -1,6 +1,7 @@
 """Calibrations by the name of a theorem.
 
-``tight`` is the accounting package's own calibration. The name of a composition theorem solves that
+``tight`` is the better of the accounting package's calibrations: by privacy-loss distributions where every
+release has a dominating pair, and by Rényi curves, ρ or μ. The name of a composition theorem solves that
 theorem for the unknown; the name of a conversion first turns (ε, δ) into the most ρ or μ that it allows.
 Either way the answer is only given after the plan, evaluated with it, was found within the target.
 """
@@ -17,10 +18,12 @@ from dpledger.accounting.calibration import (
     calibrate_rate,
     calibrate_steps,
 )
-from dpledger.accounting.composition import Plan, compose, pld_epsilon
+from dpledger.accounting.composition import Plan, compose
+from dpledger.accounting.composition.pld import pld_epsilon
 from dpledger.accounting.composition.registry import TIGHT
 from dpledger.accounting.conversion import Approximate, Conversion, Gdp, Notion, Target, Zcdp, invert
 from dpledger.accounting.errors import InvalidInput, Unproven, Unreachable
+from dpledger.accounting.pld.calibration import PROOF_TOLERANCE, largest_count, largest_rate, least_noise
 from dpledger.accounting.rounding import Direction
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.solving import Ascent, prove_nearby
@@ -55,8 +58,6 @@ _TOLERANCE = 1e-6
 _RANGE = 30.0
 """Noise is looked for within a factor e^30 of the tight answer, a rate down to e^-30 of it."""
 _LEAST = 1e-300
-_PLD_INTERVAL = 5e-4
-"""Coarser than a report's, so that a search ends in time; it errs towards more privacy, by some 1e-4 of ε."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,60 @@ def calibrated(asked: CalibrationBody) -> dict[str, Any]:
     goal, unknown = _goal(asked.target), _unknown(asked)
     method = check_choice("method", asked.method, (TIGHT, *COMPOSITION, *BY_CONVERSION))
     if method == TIGHT:
-        found = unknown.solve(goal)
-        return _answer(found, _proof_of(found, goal))
+        return _tightest(unknown, goal)
     if not isinstance(goal, Approximate):
         raise InvalidInput("method", "tight for a target in rho or mu", method)
     if method in BY_CONVERSION:
         return _through_budget(unknown, goal, method)
+    if method == "pld":
+        return _answer(_by_loss_distribution(unknown, goal), COMPOSITION[method])
     return _answer(_by_composition(unknown, goal, method), COMPOSITION[method])
+
+
+def _tightest(unknown: Unknown, goal: Goal) -> dict[str, Any]:
+    """The better of privacy-loss distributions, for (ε, δ) where they cover the step, and curves, ρ or μ."""
+    answers: list[Callable[[], dict[str, Any]]] = [
+        lambda: _answer(_by_loss_distribution(unknown, goal), COMPOSITION["pld"]),
+        lambda: _by_cost(unknown, goal),
+    ]
+    found, refusal = [], None
+    for answer in answers:
+        try:
+            found.append(answer())
+        except (Unproven, InvalidInput, Unreachable) as reason:
+            refusal = reason
+    if refusal is not None and not found:
+        raise refusal
+    best = min if unknown.name == "noise_std" else max
+    return best(found, key=lambda each: each["value"])
+
+
+def _by_cost(unknown: Unknown, goal: Goal) -> dict[str, Any]:
+    found = unknown.solve(goal)
+    return _answer(found, _proof_of(found, goal))
+
+
+def _by_loss_distribution(unknown: Unknown, goal: Goal) -> Calibration:
+    """Solve for the unknown by privacy-loss distributions, and evaluate the plan with the answer."""
+    if not isinstance(goal, Approximate):
+        raise Unproven("privacy-loss distributions are calibrated to epsilon and delta")
+    _check_target(goal)
+    value = _loss_distribution_value(unknown, goal)
+    epsilon = pld_epsilon(unknown.plan(value, goal.delta), tolerance=PROOF_TOLERANCE)
+    steps = int(value) if unknown.name == "steps" else unknown.steps
+    return Calibration(unknown.name, value, Approximate(epsilon, goal.delta), steps)
+
+
+def _loss_distribution_value(unknown: Unknown, goal: Approximate) -> float:
+    if unknown.name == "steps":
+        return float(largest_count(unknown.step_of(1.0), goal.epsilon, goal.delta))
+    solve = largest_rate if unknown.name == "rate" else least_noise
+    return solve(unknown.step_of, goal.epsilon, goal.delta, times=unknown.steps)
+
+
+def _check_target(goal: Approximate) -> None:
+    if goal.delta == 0.0 or goal.epsilon == 0.0:
+        raise InvalidInput("target", "epsilon and delta above 0", goal.fields())
 
 
 def _answer(found: Calibration, theorem: Theorem) -> dict[str, Any]:
@@ -181,8 +229,7 @@ def _through_budget(unknown: Unknown, goal: Approximate, method: str) -> dict[st
 
 def _by_composition(unknown: Unknown, goal: Approximate, method: str) -> Calibration:
     """Solve a composition theorem for the unknown."""
-    if goal.delta == 0.0 or goal.epsilon == 0.0:
-        raise InvalidInput("target", "epsilon and delta above 0", goal.fields())
+    _check_target(goal)
     search = _Search(unknown, goal, method)
     value = search.most_steps() if unknown.name == "steps" else search.value()
     total = compose(unknown.plan(value, goal.delta), method)
@@ -211,8 +258,6 @@ class _Search:
         return math.log(self.goal.epsilon) - math.log(max(epsilon, _LEAST))
 
     def _total(self, plan: Plan) -> tuple[float, float]:
-        if self.method == "pld":
-            return pld_epsilon(plan, interval=_PLD_INTERVAL), plan.delta
         found = compose(plan, self.method)
         return found.epsilon, found.delta
 

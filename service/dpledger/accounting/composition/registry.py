@@ -74,8 +74,8 @@ def compose(plan: Plan, method: str = TIGHT) -> Composition:
     plan
         Steps with repetitions, fixed in advance, and δ.
     method
-        A name of :data:`METHODS`, or ``tight`` for the smallest ε among those proven here (all but
-        ``pld``, which rests on another library, and ``sampling``, which the curve always beats).
+        A name of :data:`METHODS`, or ``tight`` for the smallest ε among them (all but ``sampling``, which
+        the curve always beats).
 
     Raises
     ------
@@ -292,11 +292,10 @@ METHODS: tuple[Method, ...] = (
     ),
     Method(
         "pld",
-        "the hockey-stick divergence of the composed privacy loss distribution, rounded pessimistically",
-        _FIXED + "; full Gaussian, full one-coordinate Laplace, Poisson-subsampled Gaussian under add-remove",
-        "Koskela, Jälkö, Honkela 2020; Doroshenko et al. 2022; library dp-accounting",
+        "the hockey-stick divergence of the product of the steps' dominating pairs, rounded outward",
+        _FIXED + "; every step has a dominating pair (no declared zcdp or rdp)",
+        "Zhu, Dong, Wang 2022; Doroshenko et al. 2022; Koskela, Jälkö, Honkela 2020",
         lambda plan: (pld_epsilon(plan), plan.delta, None),
-        tight_candidate=False,
     ),
 )
 """Every theorem offered; ``also`` holds other names of the same one."""
