@@ -7,10 +7,8 @@ the moment a request is due, so that a server that stops to answer cannot hide i
 the median over rounds of the p99 beside the attack over the p99 alone, and the worst of those last.
 """
 
-import asyncio
 import contextlib
 import json
-import os
 import selectors
 import statistics
 import subprocess
@@ -19,16 +17,16 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attacks import ATTACKS, OTHERS, Attack
 from benchmarks.baseline import BUDGET, DATASET, STEP
 from benchmarks.ledger import Server, service
 from benchmarks.load import Connection, Order, Result
-from benchmarks.questions import calibration
 from benchmarks.servers import HOST, another_database, postgresql
 
 ROUNDS = 3
@@ -36,104 +34,8 @@ SECONDS = 2.0
 WARM_UP_SECONDS = 0.3
 REQUESTS_PER_SECOND = 60
 MOST_CONNECTIONS = 64
-ATTACKERS = 4
 HALF_SENT = 800
-LISTED = 1_000
-OTHERS = "others"
-"""The attackers' own dataset."""
 GOAL = 5.0
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What an attacker sends: one request over and over, or the beginning of one that never ends."""
-
-    name: str
-    port: int
-    path: str
-    token: str
-    connections: int = ATTACKERS
-    seconds: float = 30.0
-
-    def requests(self) -> Iterator[bytes]:
-        """Requests without end; each with a key of its own."""
-        body, number = BODIES[self.name]().encode(), os.getpid() * 10**6
-        while True:
-            number += 1
-            if self.name == "questions":
-                body = json.dumps(calibration(number % 10**9)).encode()
-            head = (
-                f"POST {self.path} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n"
-                f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\nIdempotency-Key: attack-{number}\r\n\r\n"
-            )
-            yield head.encode() + body
-
-
-def _spends(mode: str) -> str:
-    item = {"dataset": OTHERS, **STEP}
-    return json.dumps({"mode": mode, "items": [item] * LISTED})
-
-
-BODIES: dict[str, Callable[[], str]] = {
-    "keys": lambda: "{" + ",".join(f'"k{number:06d}":1' for number in range(300_000)) + "}",
-    "lists": lambda: '{"releases":[' + "[]," * 1_300_000 + "[]]}",
-    "bulk": lambda: _spends("all-or-nothing"),
-    "each": lambda: _spends("each"),
-    "half-sent": lambda: json.dumps(STEP),
-    "questions": lambda: "",
-}
-"""The body of each attack; no two questions are alike."""
-
-
-async def attack(order: Attack) -> Counter[str]:
-    """Attack until standard input ends, or the time is over; returns the answers by status."""
-    statuses: Counter[str] = Counter()
-    enough = asyncio.Event()
-    asyncio.get_running_loop().add_reader(sys.stdin, enough.set)
-    work = _hold_half if order.name == "half-sent" else _send_all
-    requests = order.requests()
-    tasks = [asyncio.create_task(work(order, requests, statuses)) for _ in range(order.connections)]
-    print("attacking", flush=True)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(enough.wait(), order.seconds)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return statuses
-
-
-async def _send_all(order: Attack, requests: Iterator[bytes], statuses: Counter[str]) -> None:
-    while True:
-        with contextlib.suppress(OSError, EOFError):
-            reader, writer = await asyncio.open_connection(HOST, order.port)
-            with contextlib.closing(writer):
-                while True:
-                    writer.write(next(requests))
-                    await writer.drain()
-                    statuses[await _answered(reader)] += 1
-        await asyncio.sleep(0.01)
-
-
-async def _answered(reader: asyncio.StreamReader) -> str:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-    await reader.readexactly(int(length))
-    return head[9:12].decode()
-
-
-async def _hold_half(order: Attack, requests: Iterator[bytes], statuses: Counter[str]) -> None:
-    """Send half of a request, in its head or in its body, and wait until the server has enough of it."""
-    request = next(requests)
-    head = request.index(b"\r\n\r\n")
-    half = request[: head // 2 if hash(request) % 2 else -5]
-    while True:
-        with contextlib.suppress(OSError, EOFError):
-            reader, writer = await asyncio.open_connection(HOST, order.port)
-            with contextlib.closing(writer):
-                writer.write(half)
-                statuses[(await reader.read(65_536))[9:12].decode() or "closed"] += 1
-        await asyncio.sleep(0.1)
 
 
 def steady(order: Order) -> Result:
@@ -172,13 +74,8 @@ def _connected(order: Order, selector: selectors.BaseSelector) -> Connection:
     return connection
 
 
-def fire_steadily(order: Order) -> Result:
-    """Send a steady flow from a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.neighbours", "steady"]
-    done = subprocess.run(
-        command, input=json.dumps(asdict(order)), capture_output=True, text=True, check=True
-    )
-    result = Result(**json.loads(done.stdout))
+def checked(result: Result) -> Result:
+    """Only a yes counts."""
     if set(result.statuses) != {"201"}:
         raise RuntimeError(f"the quiet tenant was answered {result.statuses}")
     return result
@@ -187,7 +84,7 @@ def fire_steadily(order: Order) -> Result:
 @contextlib.contextmanager
 def attacked(order: Attack) -> Iterator[None]:
     """Run an attack beside the block."""
-    command = [sys.executable, "-m", "benchmarks.neighbours", "attack", json.dumps(asdict(order))]
+    command = [sys.executable, "-m", "benchmarks.attacks", json.dumps(asdict(order))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -218,12 +115,12 @@ class Tenants:
     def attack(self, name: str) -> Attack:
         """An attack by the other tenant."""
         if name in ("bulk", "each"):
-            return Attack(name, self.server.port, "/v1/authorizations", self.spender)
+            return Attack(name, self.server.port, "/v1/authorizations", self.spender, STEP)
         if name == "half-sent":
             path = f"/v1/datasets/{OTHERS}/authorizations"
-            return Attack(name, self.server.port, path, self.spender, HALF_SENT)
+            return Attack(name, self.server.port, path, self.spender, STEP, HALF_SENT)
         path = "/v1/calibrations" if name == "questions" else "/v1/costs"
-        return Attack(name, self.server.port, path, self.reader)
+        return Attack(name, self.server.port, path, self.reader, STEP)
 
 
 def tenants(server: Server) -> Tenants:
@@ -252,9 +149,9 @@ def ratio(both: Tenants, name: str) -> float:
     """The median over rounds of the quiet tenant's p99 beside an attack over its p99 alone."""
     ratios = []
     for number in range(ROUNDS):
-        alone = fire_steadily(both.order(f"{name}-{number}-alone")).latency(0.99)
+        alone = checked(steady(both.order(f"{name}-{number}-alone"))).latency(0.99)
         with attacked(both.attack(name)):
-            beside = fire_steadily(both.order(f"{name}-{number}-beside")).latency(0.99)
+            beside = checked(steady(both.order(f"{name}-{number}-beside"))).latency(0.99)
         ratios.append(beside / alone)
         print(
             f"  {both.server.name:<11} {name:<10} p99 alone {1e3 * alone:7.1f} ms, "
@@ -276,7 +173,7 @@ def main(names: list[str]) -> None:
         for database, url in databases.items():
             with service(database, url, folder) as server:
                 both = tenants(server)
-                for name in names or BODIES:
+                for name in names or ATTACKS:
                     found[f"{database} {name}"] = ratio(both, name)
     for name, each in found.items():
         print(f"{name:<22} {each:.2f}")
@@ -285,9 +182,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["steady"]:
-        json.dump(asdict(steady(Order(**json.load(sys.stdin)))), sys.stdout)
-    elif sys.argv[1:2] == ["attack"]:
-        print(json.dumps(asyncio.run(attack(Attack(**json.loads(sys.argv[2]))))))
-    else:
-        main(sys.argv[1:])
+    main(sys.argv[1:])
