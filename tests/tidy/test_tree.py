@@ -13,7 +13,7 @@ ENTRY_POINTS = {"dpledger.cli.__main__"}
 SOURCE_ROOTS = ("service", "client")
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".gitignore"}
-BINARY_ENDINGS = (".db", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
+BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 
 def _files(folder: Path) -> Iterator[Path]:

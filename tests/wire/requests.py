@@ -1,0 +1,297 @@
+"""The recorded session: several hundred requests over every route, the same each time.
+
+Nothing in it depends on chance: keys, tokens, request ids and the clock are all given.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+GAUSSIAN: dict[str, Any] = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 20.0}
+COSTLY: dict[str, Any] = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 0.3}
+SUBSAMPLED: dict[str, Any] = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 2.0}
+POISSON: dict[str, Any] = {"scheme": "poisson", "rate": 0.01}
+WITHOUT_REPLACEMENT: dict[str, Any] = {"scheme": "without-replacement", "rate": 0.01}
+MECHANISMS: tuple[dict[str, Any], ...] = (
+    {"mechanism": "gaussian", "sensitivity": 3.0, "noise_std": 300.0, "purpose": "gradient"},
+    {"mechanism": "discrete-gaussian", "sensitivity": 1.0, "noise_std": 40.0},
+    {"mechanism": "laplace", "sensitivity": 1.0, "scale": 50.0},
+    {"mechanism": "noisy-max", "noise": "gumbel", "sensitivity": 1.0, "scale": 50.0, "monotonic": True},
+    {"mechanism": "noisy-max", "noise": "laplace", "sensitivity": 1.0, "scale": 50.0, "monotonic": False},
+    {"mechanism": "exponential", "epsilon": 0.01, "monotonic": False},
+    {
+        "mechanism": "above-threshold",
+        "noise": "laplace",
+        "sensitivity": 1.0,
+        "epsilon": 0.02,
+        "max_queries": 20,
+        "purpose": "line-search",
+    },
+    {"mechanism": "noisy-votes", "noise": "gaussian", "noise_std": 60.0},
+    {"mechanism": "noisy-votes", "noise": "laplace", "scale": 60.0},
+    {"mechanism": "randomized-response", "epsilon": 0.01},
+    {"mechanism": "pure", "epsilon": 0.01},
+    {"mechanism": "zcdp", "rho": 0.0001},
+    {"mechanism": "gdp", "mu": 0.01},
+    {
+        "mechanism": "rdp",
+        "orders": [2.0, 4.0, 8.0, 64.0, 1024.0],
+        "epsilons": [0.001, 0.002, 0.004, 0.03, 0.5],
+    },
+)
+BUDGETS: dict[str, dict[str, Any]] = {
+    "zcdp-rho": {"accounting": "zcdp", "rho": 0.5},
+    "zcdp-approx": {"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6},
+    "gdp-mu": {"accounting": "gdp", "mu": 0.7},
+    "gdp-approx": {"accounting": "gdp", "epsilon": 1.0, "delta": 1e-6},
+    "rdp": {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5, "additive_delta": 1e-6},
+    "rdp-order": {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-6, "order": 16.0},
+    "rdp-curve": {"accounting": "rdp-curve", "orders": [2.0, 16.0], "epsilons": [0.5, 2.0]},
+}
+PLANNED: dict[str, Any] = {
+    "accounting": "rdp",
+    "epsilon": 3.0,
+    "delta": 1e-5,
+    "plan": {"sample": POISSON, "releases": [SUBSAMPLED], "steps": 1000},
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; ``advance`` moves the clock before it, ``bearer`` names the token that it shows."""
+
+    method: str
+    path: str
+    body: Any = None
+    key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    bearer: str | None = "admin"
+    advance: float = 0.0
+
+
+def session() -> Iterator[Request]:
+    """Every request of the recorded session, in order."""
+    keys = (f"key-{number:03}" for number in itertools.count(1))
+
+    def post(path: str, body: Any, **more: Any) -> Request:
+        return Request("POST", path, body, **{"key": next(keys), **more})
+
+    yield from _open(post)
+    yield from _authorize(post)
+    yield from _repeat(post)
+    yield from _reserve(post)
+    yield from _partition(post)
+    yield from _bulk(post)
+    yield from _change(post)
+    yield from _tokens(post)
+    yield from _query()
+    yield from _refuse(post)
+    yield from _read()
+
+
+def _open(post: Any) -> Iterator[Request]:
+    for name, budget in {**BUDGETS, "planned": PLANNED}.items():
+        body = {"name": name, "description": f"Data of {name}", "records": 10_000, "budget": budget}
+        yield post("/v1/datasets", body)
+    yield post("/v1/datasets", {"name": "parts", "budget": BUDGETS["rdp"], "unit": "user"})
+    yield post("/v1/datasets", {"name": "fixed", "budget": {"accounting": "zcdp", "rho": 0.2}})
+    replaced = {"adjacency": "replace-one", "budget": BUDGETS["rdp"], "records": 100}
+    yield post("/v1/datasets", {"name": "replaced", "partition_key": "private", **replaced})
+    yield post("/v1/datasets", {"name": "zcdp-rho", "budget": BUDGETS["zcdp-rho"]})
+
+
+def _spend(*releases: dict[str, Any], run: str = "run-1", **more: Any) -> dict[str, Any]:
+    return {"run": run, "releases": list(releases), **more}
+
+
+def _authorize(post: Any) -> Iterator[Request]:
+    for dataset in BUDGETS:
+        for number in range(3):
+            yield post(
+                f"/v1/datasets/{dataset}/authorizations",
+                _spend(GAUSSIAN, run=f"run-{number % 2}"),
+                advance=1.0,
+            )
+        yield post(f"/v1/datasets/{dataset}/authorizations", _spend(COSTLY))
+    for mechanism in MECHANISMS:
+        yield post("/v1/datasets/rdp/authorizations", _spend(mechanism, run="all"), advance=0.25)
+    for mechanism in MECHANISMS[:3]:
+        yield post("/v1/datasets/rdp/authorizations", _spend(mechanism, sample=POISSON, run="sampled"))
+        body = _spend(mechanism, sample=WITHOUT_REPLACEMENT, run="sampled")
+        yield post("/v1/datasets/replaced/authorizations", body)
+    yield post("/v1/datasets/planned/authorizations", _spend(SUBSAMPLED, sample=POISSON))
+    yield post("/v1/datasets/planned/authorizations", _spend(SUBSAMPLED, sample={"id": "planned~2"}))
+    approximate = {"mechanism": "approximate", "epsilon": 0.01, "delta": 1e-7}
+    yield post("/v1/datasets/rdp/authorizations", _spend(approximate))
+    yield post(
+        "/v1/datasets/rdp/authorizations", _spend({**GAUSSIAN, "count": 5}, MECHANISMS[2], sample=POISSON)
+    )
+
+
+def _repeat(post: Any) -> Iterator[Request]:
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(GAUSSIAN), key="again")
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(GAUSSIAN), key="again")
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(SUBSAMPLED), key="again")
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(COSTLY), key="refused-again")
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(COSTLY), key="refused-again")
+    yield post("/v1/datasets", {"name": "once", "budget": BUDGETS["gdp-mu"]}, key="open-again")
+    yield post("/v1/datasets", {"name": "once", "budget": BUDGETS["gdp-mu"]}, key="open-again")
+
+
+def _reserve(post: Any) -> Iterator[Request]:
+    for dataset in ("zcdp-rho", "gdp-mu", "rdp", "rdp-order", "rdp-curve"):
+        body = {**_spend(GAUSSIAN, run="held"), "times": 10, "expires_in_seconds": 60.0}
+        yield post(f"/v1/datasets/{dataset}/reservations", body)
+        yield Request("GET", f"/v1/datasets/{dataset}/reservations")
+        yield Request("GET", f"/v1/datasets/{dataset}/budget?delta=1e-6")
+    yield post(
+        "/v1/datasets/gdp-mu/reservations", {**_spend(COSTLY), "times": 10, "expires_in_seconds": 60.0}
+    )
+    yield post("/v1/reservations/zcdp-rho~6/settlement", {"used": 4})
+    yield post("/v1/reservations/zcdp-rho~6/settlement", {"used": 4})
+    yield post("/v1/reservations/gdp-mu~5/settlement", {"used": 11})
+    yield post("/v1/reservations/gdp-mu~5/settlement", {"used": 0})
+    yield post("/v1/reservations/none~5/settlement", {"used": 0})
+    # The others run out of time, and the next request to each dataset charges them.
+    yield Request("GET", "/v1/datasets/rdp/budget", advance=120.0)
+    yield post("/v1/datasets/rdp/authorizations", _spend(GAUSSIAN))
+    yield post("/v1/datasets/rdp-order/authorizations", _spend(GAUSSIAN))
+
+
+def _partition(post: Any) -> Iterator[Request]:
+    yield post("/v1/datasets/parts/partitions", {"names": ["a", "b", "c"]})
+    yield post("/v1/datasets/parts/partitions", {"count": 3})
+    yield post(
+        "/v1/datasets/parts/partitions",
+        {"names": ["own"], "budget": {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-5}},
+    )
+    yield post("/v1/datasets/parts/partitions", {"names": ["a"]})
+    yield post("/v1/datasets/replaced/partitions", {"count": 2})
+    for name in ("a", "b", "own", "3"):
+        yield post("/v1/datasets/parts/authorizations", _spend(GAUSSIAN, partition=name))
+        yield post("/v1/datasets/parts/authorizations", _spend(COSTLY, partition=name))
+    yield post("/v1/datasets/replaced/authorizations", _spend(GAUSSIAN, partition="0"))
+    yield post("/v1/datasets/parts/authorizations", _spend(GAUSSIAN, partition="nowhere"))
+    yield post("/v1/datasets/parts/authorizations", _spend(GAUSSIAN))
+    for limit in (2, 100):
+        yield Request("GET", f"/v1/datasets/parts/partitions?limit={limit}")
+
+
+def _bulk(post: Any) -> Iterator[Request]:
+    items = [
+        {"dataset": "rdp", **_spend(GAUSSIAN, run="bulk")},
+        {"dataset": "gdp-mu", **_spend(GAUSSIAN, run="bulk")},
+        {"dataset": "parts", **_spend(GAUSSIAN, run="bulk", partition="b")},
+    ]
+    costly = {"dataset": "zcdp-rho", **_spend(COSTLY, run="bulk")}
+    for mode in ("each", "all-or-nothing"):
+        yield post("/v1/authorizations", {"mode": mode, "items": items})
+        yield post("/v1/authorizations", {"mode": mode, "items": [*items, costly]})
+        yield post("/v1/authorizations", {"mode": mode, "items": [*items, {**costly, "dataset": "none"}]})
+    yield post("/v1/authorizations", {"mode": "each", "items": items}, key="bulk-again")
+    yield post("/v1/authorizations", {"mode": "each", "items": items}, key="bulk-again")
+
+
+def _change(post: Any) -> Iterator[Request]:
+    for rho, match in ((0.3, '"2"'), (0.3, '"1"'), (0.0001, '"2"'), (0.4, '"3"')):
+        body = {"budget": {"accounting": "zcdp", "rho": rho}, "reason": "another wave"}
+        yield post("/v1/datasets/fixed/budget-changes", body, headers={"If-Match": match})
+        yield post("/v1/datasets/fixed/authorizations", _spend(GAUSSIAN))
+        yield Request("GET", "/v1/datasets/fixed/budget")
+    wrong = {"budget": {"accounting": "gdp", "mu": 1.0}, "reason": "another rule"}
+    yield post("/v1/datasets/fixed/budget-changes", wrong, headers={"If-Match": '"5"'})
+    yield post("/v1/datasets/fixed/budget-changes", wrong)
+
+
+def _tokens(post: Any) -> Iterator[Request]:
+    yield post("/v1/tokens", {"scopes": ["read"], "description": "to look"}, key="reader")
+    yield post("/v1/tokens", {"scopes": ["spend"], "datasets": ["rdp"]}, key="spender")
+    yield post("/v1/tokens", {"scopes": ["spend"], "datasets": ["rdp"]}, key="spender")
+    yield post("/v1/tokens", {"scopes": ["read"], "expires_in_seconds": 10.0}, key="passing")
+    yield Request("GET", "/v1/tokens")
+    yield Request("GET", "/v1/datasets", bearer="reader")
+    yield Request("GET", "/v1/datasets", bearer="spender")
+    yield post("/v1/datasets/rdp/authorizations", _spend(GAUSSIAN), bearer="spender")
+    yield post("/v1/datasets/gdp-mu/authorizations", _spend(GAUSSIAN), bearer="spender")
+    yield post("/v1/datasets/rdp/authorizations", _spend(GAUSSIAN), bearer="reader")
+    yield Request("GET", "/v1/datasets", bearer="passing", advance=60.0)
+    yield Request("DELETE", "/v1/tokens/{reader}")
+    yield Request("GET", "/v1/datasets", bearer="reader", advance=60.0)
+    yield Request("DELETE", "/v1/tokens/nobody")
+    yield Request("GET", "/v1/tokens", bearer="spender")
+
+
+def _query() -> Iterator[Request]:
+    for mechanism in MECHANISMS:
+        body = {"releases": [mechanism], "adjacency": "add-remove", "orders": [2.0, 8.0, 32.0]}
+        yield Request("POST", "/v1/costs", body)
+    for goal, to in (("approximate", "zcdp"), ("approximate", "gdp"), ("zcdp", "approximate")):
+        held = {"approximate": {"epsilon": 1.0, "delta": 1e-6}, "zcdp": {"rho": 0.1}}[goal]
+        wanted = {"notion": to, **({"delta": 1e-6} if to == "approximate" else {})}
+        field_name = "goal" if goal == "approximate" else "from"
+        yield Request("POST", "/v1/conversions", {field_name: {"notion": goal, **held}, "to": wanted})
+    amplified = {"sample": POISSON, "adjacency": "add-remove"}
+    yield Request("POST", "/v1/amplifications", {**amplified, "epsilon": 0.5, "delta": 1e-8})
+    yield Request("POST", "/v1/amplifications", {**amplified, "releases": [SUBSAMPLED], "orders": [2.0, 8.0]})
+    plan = [{"sample": POISSON, "times": 1000, "releases": [SUBSAMPLED]}]
+    for method in ("rdp", "basic", "advanced", "zcdp", "nonsense"):
+        body = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5, "method": method}
+        yield Request("POST", "/v1/compositions", body)
+    solve = {"target": {"epsilon": 1.0, "delta": 1e-5}, "adjacency": "add-remove", "method": "rdp"}
+    open_noise = {"mechanism": "gaussian", "sensitivity": 1.0}
+    yield Request(
+        "POST",
+        "/v1/calibrations",
+        {**solve, "solve_for": "noise_std", "steps": 100, "sample": POISSON, "releases": [open_noise]},
+    )
+    yield Request(
+        "POST",
+        "/v1/calibrations",
+        {**solve, "solve_for": "steps", "sample": POISSON, "releases": [SUBSAMPLED]},
+    )
+    for dataset in BUDGETS:
+        yield Request("POST", f"/v1/datasets/{dataset}/forecast", {"releases": [GAUSSIAN]})
+
+
+def _refuse(post: Any) -> Iterator[Request]:
+    """What is turned away."""
+    here = "/v1/datasets/rdp/authorizations"
+    yield Request("POST", here, _spend(GAUSSIAN))
+    yield post(here, _spend(GAUSSIAN), bearer=None)
+    yield post(here, _spend(GAUSSIAN), bearer="unknown")
+    yield post(here, {"run": "r", "releases": []})
+    yield post(here, {"run": "r", "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}]})
+    yield post(here, _spend({**GAUSSIAN, "noise_std": -1.0}))
+    yield post(here, _spend({"mechanism": "nonsense"}))
+    yield post(here, {**_spend(GAUSSIAN), "surprise": 1})
+    yield post(here, _spend(GAUSSIAN, sample=WITHOUT_REPLACEMENT))
+    yield post(here, _spend(GAUSSIAN, sample={"id": "rdp~1"}))
+    yield post(here, _spend(GAUSSIAN), headers={"Content-Type": "text/plain"})
+    yield post("/v1/datasets/none/authorizations", _spend(GAUSSIAN))
+    yield post("/v1/datasets/UPPER/authorizations", _spend(GAUSSIAN))
+    yield Request("GET", "/v1/datasets/none")
+    yield Request("GET", "/v1/nothing")
+    yield Request("PUT", "/v1/datasets")
+    yield Request("GET", "/v1/datasets?limit=0")
+    yield Request("GET", "/v1/datasets?next=!!!")
+    for budget in (
+        {"accounting": "zcdp"},
+        {"accounting": "magic"},
+        {"accounting": "rdp", "epsilon": 1e-9, "delta": 1e-9},
+    ):
+        yield post("/v1/datasets", {"name": "refused", "budget": budget})
+
+
+def _read() -> Iterator[Request]:
+    for dataset in [*BUDGETS, "planned", "parts", "fixed", "replaced"]:
+        for what in ("", "/budget", "/entries?limit=5", "/runs", "/reservations", "/verification", "/export"):
+            yield Request("GET", f"/v1/datasets/{dataset}{what}")
+    for query in ("kind=authorized", "run=all", "newest_first=true", "limit=1"):
+        yield Request("GET", f"/v1/datasets/rdp/entries?{query}")
+    for sequence in (1, 2, 99999):
+        yield Request("GET", f"/v1/datasets/rdp/entries/{sequence}")
+    yield Request("GET", "/v1/datasets?limit=2")
+    yield Request("GET", "/v1/datasets?search=zcdp")
+    for path in ("/healthz", "/readyz", "/.well-known/dpledger-keys.json"):
+        yield Request("GET", path, bearer=None)
