@@ -5,6 +5,7 @@
 A profile function sees every call in every thread. Last line: ``hops files=<n> functions=<n> switches=<n>``.
 """
 
+import itertools
 import sys
 import tempfile
 import threading
@@ -69,10 +70,10 @@ def main() -> None:
 
 def _report(calls: list[tuple[str, str]]) -> None:
     for file in dict.fromkeys(file for file, _ in calls):
-        functions = dict.fromkeys(function for each, function in calls if each == file)
-        print(f"{file}: {', '.join(functions)}")
+        called = dict.fromkeys(function for each, function in calls if each == file)
+        print(f"{file}: {', '.join(called)}")
     files, functions = {file for file, _ in calls}, set(calls)
-    switches = sum(one[0] != other[0] for one, other in zip(calls, calls[1:], strict=False))
+    switches = sum(one[0] != other[0] for one, other in itertools.pairwise(calls))
     print(f"hops files={len(files)} functions={len(functions)} switches={switches}")
 
 

@@ -227,7 +227,7 @@ def _query() -> Iterator[Request]:
         body = {"releases": [mechanism], "adjacency": "add-remove", "orders": [2.0, 8.0, 32.0]}
         yield Request("POST", "/v1/costs", body)
     for goal, to in (("approximate", "zcdp"), ("approximate", "gdp"), ("zcdp", "approximate")):
-        held = {"approximate": {"epsilon": 1.0, "delta": 1e-6}, "zcdp": {"rho": 0.1}}[goal]
+        held: dict[str, Any] = {"approximate": {"epsilon": 1.0, "delta": 1e-6}, "zcdp": {"rho": 0.1}}[goal]
         wanted = {"notion": to, **({"delta": 1e-6} if to == "approximate" else {})}
         field_name = "goal" if goal == "approximate" else "from"
         yield Request("POST", "/v1/conversions", {field_name: {"notion": goal, **held}, "to": wanted})
@@ -238,7 +238,11 @@ def _query() -> Iterator[Request]:
     for method in ("rdp", "basic", "advanced", "zcdp", "nonsense"):
         body = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5, "method": method}
         yield Request("POST", "/v1/compositions", body)
-    solve = {"target": {"epsilon": 1.0, "delta": 1e-5}, "adjacency": "add-remove", "method": "rdp"}
+    solve: dict[str, Any] = {
+        "target": {"epsilon": 1.0, "delta": 1e-5},
+        "adjacency": "add-remove",
+        "method": "rdp",
+    }
     open_noise = {"mechanism": "gaussian", "sensitivity": 1.0}
     yield Request(
         "POST",
