@@ -6,6 +6,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -23,7 +24,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch coverage lint format bench-accounting bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean test-pld bench-pld
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +61,13 @@ format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
+docs: $(DOCS_VENV)/.installed ## build the documentation site into build/site; a broken link or an unknown name is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
+
+lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with hashes, in deploy/requirements.lock
+	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra otel --generate-hashes --no-annotate \
+		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
+
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
 
@@ -88,8 +96,13 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DOCS_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DOCS_VENV)/.installed: Makefile
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python $(PIP_INSTALL) 'mkdocs>=1.6,<2' 'mkdocs-material>=9.7,<10' 'mkdocstrings[python]>=1.0,<2' uv
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml client/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -12,7 +12,7 @@ MAX_MEDIAN_BODY_LINES = 11
 ENTRY_POINTS = {"dpledger.cli.__main__"}
 SOURCE_ROOTS = ("service", "client")
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
-SHOWN = {".ci", ".dockerignore", ".gitignore"}
+SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
 BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 

@@ -236,8 +236,8 @@ def _query() -> Iterator[Request]:
     yield Request("POST", "/v1/amplifications", {**amplified, "releases": [SUBSAMPLED], "orders": [2.0, 8.0]})
     plan = [{"sample": POISSON, "times": 1000, "releases": [SUBSAMPLED]}]
     for method in ("rdp", "basic", "advanced", "zcdp", "nonsense"):
-        body = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5, "method": method}
-        yield Request("POST", "/v1/compositions", body)
+        query = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5, "method": method}
+        yield Request("POST", "/v1/compositions", query)
     solve: dict[str, Any] = {
         "target": {"epsilon": 1.0, "delta": 1e-5},
         "adjacency": "add-remove",
