@@ -150,6 +150,8 @@ def _reserve(post: Any) -> Iterator[Request]:
     )
     yield post("/v1/reservations/zcdp-rho~6/settlement", {"used": 4})
     yield post("/v1/reservations/zcdp-rho~6/settlement", {"used": 4})
+    for name in ("zcdp-rho~6", "rdp~25", "none~5"):
+        yield Request("GET", f"/v1/reservations/{name}")
     yield post("/v1/reservations/gdp-mu~5/settlement", {"used": 11})
     yield post("/v1/reservations/gdp-mu~5/settlement", {"used": 0})
     yield post("/v1/reservations/none~5/settlement", {"used": 0})
@@ -199,6 +201,8 @@ def _change(post: Any) -> Iterator[Request]:
         yield post("/v1/datasets/fixed/budget-changes", body, headers={"If-Match": match})
         yield post("/v1/datasets/fixed/authorizations", _spend(GAUSSIAN))
         yield Request("GET", "/v1/datasets/fixed/budget")
+    lost = {"sequence": 99, "entry": "00" * 32, "reason": "the copy of Monday was put back"}
+    yield post("/v1/datasets/fixed/rollback-acceptances", lost)
     wrong = {"budget": {"accounting": "gdp", "mu": 1.0}, "reason": "another rule"}
     yield post("/v1/datasets/fixed/budget-changes", wrong, headers={"If-Match": '"5"'})
     yield post("/v1/datasets/fixed/budget-changes", wrong)
