@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,12 +49,25 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+class Kept(logging.Handler):
+    """Keeps every line as it would be written."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(JsonFormatter())
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> "list[str]":
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     caplog.set_level(logging.DEBUG)
-    written: list[str] = []
-    caplog.handler.emit = lambda record: written.append(JsonFormatter().format(record))  # type: ignore[method-assign]
-    return written
+    kept = Kept()
+    logging.getLogger().addHandler(kept)
+    yield kept.lines
+    logging.getLogger().removeHandler(kept)
 
 
 def assert_unsaid(service: Service, answer: Any, lines: list[str]) -> None:
