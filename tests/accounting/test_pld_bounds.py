@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven
 from dpledger.accounting.mechanisms import (
@@ -29,6 +30,7 @@ from dpledger.accounting.mechanisms import (
 )
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.pld import PlanLoss, PrivacyLossDistribution
+from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.distribution import _Grid, _Tail
 from dpledger.accounting.pld.moments import Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
@@ -367,6 +369,54 @@ def test_a_mixture_and_large_noise_without_replacement() -> None:
     assert_bounds([(sampled, 1)], [exact.symmetric(exact.poisson(inner, 0.2))], 1e-5)
     strong = exact.symmetric(exact.poisson(exact.gaussian(15.0), 0.01))
     assert_bounds([(step(Gaussian(15.0, 1.0), rate=0.01, replace=True), 1)], [strong], 1e-3)
+
+
+def test_normal_tails_are_as_accurate_as_the_masses_assume() -> None:
+    """Relative error of a tail at most (16 + 4x²) roundings, as ``pairs._normal_error`` has it."""
+    for x in np.linspace(0.0, 32.0, 641):
+        truth = mp.ncdf(-mp.mpf(float(x)))
+        assert abs(mp.mpf(float(special.ndtr(-x))) / truth - 1) <= (16 + 4 * x * x) * ROUNDING
+
+
+@pytest.mark.parametrize(("mu", "width"), [(1e-3, 1e-7), (0.9, 1e-4), (0.9, 0.05), (5.0, 0.01), (12.0, 2.0)])
+def test_masses_of_gaussian_cells_are_within_their_stated_errors(mu: float, width: float) -> None:
+    centre = mu * mu / 2.0
+    for start in (centre - 6.0 * mu, centre - mu, centre, centre + 5.0 * mu):
+        edges = np.array([start + width * i for i in range(6)])
+        cells = GaussianPair(mu).cells(edges)
+        exact_edges = [mp.mpf(float(edge)) / mp.mpf(mu) + mp.mpf(mu) / 2 for edge in edges]
+        for i in range(5):
+            low, high = exact_edges[i], exact_edges[i + 1]
+            q = mp.ncdf(-low) - mp.ncdf(-high)
+            p = mp.ncdf(mp.mpf(mu) - low) - mp.ncdf(mp.mpf(mu) - high)
+            assert abs(mp.mpf(float(cells.q[i])) / q - 1) <= cells.mass_error
+            assert abs(mp.mpf(float(cells.p[i])) / p - 1) <= cells.mass_error
+            excess = p - mp.exp(mp.mpf(float(edges[i]))) * q
+            assert abs(mp.mpf(float(cells.excess[i])) - excess) <= mp.mpf(float(cells.excess_error[i]))
+
+
+@pytest.mark.parametrize(
+    ("times", "other", "tilt"), [(2, 1, 0.0), (7, 3, 0.3), (40, 25, -0.1), (90, 0, 0.05)]
+)
+def test_transformed_sums_are_within_their_stated_error(times: int, other: int, tilt: float) -> None:
+    """Against exact convolution of the tilted weights in 40 digits."""
+    random_ = np.random.default_rng(times)
+    factors = [Factor(random_.random(9) ** 6, times)]
+    factors += [Factor(random_.random(5), other)] if other else []
+    found = tilted_sum(factors, tilt, 0, 1 << 12)
+    exact_sum = [mp.mpf(1)]
+    for factor in factors:
+        weights = [mp.mpf(float(m)) * mp.exp(mp.mpf(tilt) * j) for j, m in enumerate(factor.masses)]
+        total = mp.fsum(weights)
+        for _ in range(factor.times):
+            grown = [mp.mpf(0)] * (len(exact_sum) + len(weights) - 1)
+            for (i, a), (j, b) in itertools.product(enumerate(exact_sum), enumerate(weights)):
+                grown[i + j] += a * b / total
+            exact_sum = grown
+    assert found.length == len(exact_sum) == found.values.size
+    for value, true in zip(found.values, exact_sum, strict=True):
+        assert abs(mp.mpf(float(value)) - true) <= found.error + true * found.log_error
+    assert 0.0 < found.error < 1e-9
 
 
 def test_limits_of_what_is_offered() -> None:

@@ -165,12 +165,14 @@ def _normal_masses(x: Floats) -> Floats:
 def _normal_error(reach: Floats, mu: float, width: Floats) -> Floats:
     """Relative errors of the masses of cells ``width`` wide, for |x| up to ``reach``.
 
-    A tail of N(0, 1) is computed to (8 + x²)u and is at most φ(x)·min(1.26, 1/x); an edge is off by at most
-    4u(|x| + μ), which moves φ(x) times that. A cell narrower than 1/|x| has at least width·φ/e; a wider one
-    at least 0.63 of the tail at its inner edge.
+    A tail of N(0, 1) is computed to (16 + 4x²)u (measured: half of that, for scipy squares x before the
+    exponential) and is at most φ(x)·min(1.26, 1/x); an edge is off by at most 4u(|x| + μ), which moves φ(x)
+    times that. A cell narrower than 1/|x| has at least width·φ/e, so its two edges are off by 2e(20.2 +
+    8|x| + 4μ)u/width; a wider one has at least 0.63 of the tail at its inner edge, where φ is at most
+    |x| + 1 tails.
     """
-    narrow = 6.0 * (12.0 + 5.0 * reach + 5.0 * mu) / width
-    return ROUNDING * (narrow + 16.0 * (1.0 + reach) * (reach + mu + 2.0))
+    narrow = 6.0 * (21.0 + 8.0 * reach + 5.0 * mu) / width
+    return ROUNDING * (narrow + 32.0 * (1.0 + reach) * (reach + mu + 2.0))
 
 
 def _quantile(mass: float) -> float:
