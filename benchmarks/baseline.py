@@ -23,15 +23,15 @@ from sqlalchemy.dialects import postgresql
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.ledger.answers import Desk
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.charging import charge_for
+from dpledger.ledger.charges import charge_for
 from dpledger.ledger.clock import SystemClock
-from dpledger.ledger.commands import Authorize
 from dpledger.ledger.decide import Granted, Stamp, decide
-from dpledger.ledger.entries import GENESIS, Charge
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize
+from dpledger.ledger.model.entries import GENESIS, Charge
+from dpledger.ledger.model.state import LedgerState, PartitionExtremes, Totals
 from dpledger.ledger.receipts import Signer
-from dpledger.ledger.state import Book, Crowd, Totals
+from dpledger.ledger.responses import ResponseBuilder
 
 __all__ = ["BUDGET", "DATASET", "SECRET", "STEP"]
 
@@ -113,7 +113,7 @@ class PlainLedger:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._clock = SystemClock()
-        self._desk = Desk(Signer(bytes(32)))
+        self._responses = ResponseBuilder(Signer(bytes(32)))
         self._charges: dict[str, Charge] = {}
         self._stored: set[bytes] = set()
 
@@ -130,16 +130,16 @@ class PlainLedger:
         """Lock, decide, insert, update, commit; the answer is made after that."""
         with self._engine.begin() as connection:
             self._check_token(connection, bearer)
-            book = _locked(connection, name)
-            charge = self._charge(book.budget, body)
-            self._refuse_repeated(connection, book, key)
-            outcome = decide(book, Authorize(charge, body.run), Stamp(self._clock.now_us(), ACTOR))
+            state = _locked(connection, name)
+            charge = self._charge(state.budget, body)
+            self._refuse_repeated(connection, state, key)
+            outcome = decide(state, Authorize(charge, body.run), Stamp(self._clock.now_us(), ACTOR))
             if not isinstance(outcome, Granted):
                 raise _Refusal
-            fraction = outcome.book.budget.fraction_left(outcome.book.committed_for(None))
+            fraction = outcome.state.budget.fraction_left(outcome.state.committed_for(None))
             self._store(connection, outcome, charge, _digest(key), _request_digest(body), fraction)
         self._stored.add(charge.fingerprint)
-        return self._desk.authorization(name, outcome.entry, charge, book.budget, fraction, None)
+        return self._responses.authorization(name, outcome.entry, charge, state.budget, fraction, None)
 
     def _charge(self, budget: Budget, body: AuthorizationBody) -> Charge:
         described = json.dumps([body.releases, body.sample])
@@ -156,8 +156,8 @@ class PlainLedger:
         if not hmac.compare_digest(row.hash, _token_hash(bearer.removeprefix("Bearer "))):
             raise HTTPException(401)
 
-    def _refuse_repeated(self, connection: sa.Connection, book: Book, key: str) -> None:
-        own = (_entries.c.dataset_id == book.dataset_id) & (_entries.c.actor == ACTOR)
+    def _refuse_repeated(self, connection: sa.Connection, state: LedgerState, key: str) -> None:
+        own = (_entries.c.dataset_id == state.dataset_id) & (_entries.c.actor == ACTOR)
         found = connection.execute(sa.select(_entries).where(own & (_entries.c.key == _digest(key))))
         if found.one_or_none() is not None:
             raise HTTPException(422)
@@ -171,10 +171,10 @@ class PlainLedger:
         request: bytes,
         fraction: float,
     ) -> None:
-        entry, book = granted.entry, granted.book
-        self._keep_charge(connection, book.dataset_id, charge)
+        entry, state = granted.entry, granted.state
+        self._keep_charge(connection, state.dataset_id, charge)
         row = {
-            "dataset_id": book.dataset_id,
+            "dataset_id": state.dataset_id,
             "sequence": entry.sequence,
             "at_us": entry.at_us,
             "actor": entry.actor,
@@ -186,8 +186,8 @@ class PlainLedger:
             "hash": entry.hash,
         }
         connection.execute(sa.insert(_entries).values(**row))
-        totals = {"spent": book.whole.spent.tobytes(), "sequence": book.sequence, "head": book.head}
-        connection.execute(sa.update(_datasets).where(_datasets.c.id == book.dataset_id).values(**totals))
+        totals = {"spent": state.whole.spent.tobytes(), "sequence": state.sequence, "head": state.head}
+        connection.execute(sa.update(_datasets).where(_datasets.c.id == state.dataset_id).values(**totals))
 
     def _keep_charge(self, connection: sa.Connection, dataset_id: int, charge: Charge) -> None:
         if charge.fingerprint in self._stored:
@@ -197,7 +197,7 @@ class PlainLedger:
         connection.execute(postgresql.insert(_charges).values(**row).on_conflict_do_nothing())
 
 
-def _locked(connection: sa.Connection, name: str) -> Book:
+def _locked(connection: sa.Connection, name: str) -> LedgerState:
     chosen = sa.select(_datasets).where(_datasets.c.name == name).with_for_update()
     row = connection.execute(chosen).one_or_none()
     if row is None:
@@ -205,7 +205,7 @@ def _locked(connection: sa.Connection, name: str) -> Book:
     budget = _read_budget(row.budget)
     totals = replace(Totals.zero(budget.size), spent=np.frombuffer(row.spent))
     fixed = (row.id, name, Adjacency.ADD_REMOVE, "fixed", budget)
-    return Book(*fixed, totals, Crowd.empty(budget), 0, row.sequence, row.head, budget, 1)
+    return LedgerState(*fixed, totals, PartitionExtremes.empty(budget), 0, row.sequence, row.head, budget, 1)
 
 
 def _token_hash(secret: str) -> bytes:

@@ -27,7 +27,7 @@ from dpledger_client._arrays import Floats
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Progress, minimize
-from dpledger_client.optimizers.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.samples import Poisson
 
 RECORDS, FEATURES = 48_842, 124
@@ -100,21 +100,21 @@ class SideBySide:
 
     def __init__(self, X: Floats, y: Floats) -> None:
         self._plain = plain(X, y)
-        self.alone, self.trained = 0.0, 0.0
+        self.alone, self.train_passes = 0.0, 0.0
         self._since = time.perf_counter()
 
     def __call__(self, done: int, _planned: int | None, _remaining: Mapping[str, Any]) -> None:
         if done % SLICE:
             return
         turn = time.perf_counter()
-        self.trained += turn - self._since
+        self.train_passes += turn - self._since
         next(self._plain)
         self._since = time.perf_counter()
         self.alone += self._since - turn
 
     def finish(self) -> None:
         """Count what came after the last step: settling, and the result."""
-        self.trained += time.perf_counter() - self._since
+        self.train_passes += time.perf_counter() - self._since
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def measure_training(X: Floats, y: Floats, trainer: Trainer, reserve: int | None
         trainer.train(reserve, clock)
         clock.finish()
         found["no accounting"].append(clock.alone)
-        found["asking"].append(clock.trained)
+        found["asking"].append(clock.train_passes)
     show(found)
     return ratio(found, "asking", "no accounting")
 

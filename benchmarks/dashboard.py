@@ -23,13 +23,13 @@ from rich.progress import track
 from benchmarks.servers import COMMAND, HOST, free_port, make_token, serving
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.dashboard.figures import binding, share
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.charging import charge_for
-from dpledger.ledger.commands import Authorize, Reserve
-from dpledger.ledger.entries import Charge, Entry, EntryKind
+from dpledger.dashboard.charts import binding, share
+from dpledger.ledger.charges import charge_for
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize, Reserve
+from dpledger.ledger.model.entries import Charge, Entry, EntryKind
 from dpledger.ledger.ports import NewDataset, NewEntry
-from dpledger.ledger.sitting import Sitting
+from dpledger.ledger.unit_of_work import UnitOfWork
 from dpledger.storage.repository import SqlStorage, open_storage
 
 ACTOR = "bench"
@@ -114,27 +114,27 @@ def _open(storage: SqlStorage, names: list[str]) -> None:
         for name in names:
             described = f"the dataset {name} of the bench"
             new = NewDataset(name, described, "add-remove", "record", None, "fixed", BUDGET, _START_US)
-            book = transaction.open_dataset(new)
-            entry = Entry(1, EntryKind.OPENED, _START_US, ACTOR, book.head, detail="{}")
-            transaction.append(book, replace(book, sequence=1, head=entry.hash), [NewEntry(entry)])
+            state = transaction.open_dataset(new)
+            entry = Entry(1, EntryKind.OPENED, _START_US, ACTOR, state.head, detail="{}")
+            transaction.append(state, replace(state, sequence=1, head=entry.hash), [NewEntry(entry)])
 
 
 def _append(storage: SqlStorage, group: Group) -> None:
     with storage.begin() as transaction:
-        for book in transaction.lock(group.names).values():
-            sitting = Sitting(transaction, book, _START_US + group.first * 1_000_000)
+        for state in transaction.lock(group.names).values():
+            unit = UnitOfWork(transaction, state, _START_US + group.first * 1_000_000)
             for number in range(group.first, group.first + group.count):
                 charge = group.charges[number % len(group.charges)]
-                sitting.spend(Authorize(charge, f"run-{number // _ENTRIES_A_RUN}"), ACTOR)
-            sitting.write()
+                unit.spend(Authorize(charge, f"run-{number // _ENTRIES_A_RUN}"), ACTOR)
+            unit.write()
 
 
 def _refuse(storage: SqlStorage) -> None:
     with storage.begin() as transaction:
-        sitting = Sitting(transaction, transaction.lock([HOT])[HOT], _START_US * 2)
+        unit = UnitOfWork(transaction, transaction.lock([HOT])[HOT], _START_US * 2)
         for _ in range(_REFUSALS):
-            sitting.spend(Reserve(_charge(1.0, "too much"), "greedy", 10**6, _START_US * 3), ACTOR)
-        sitting.write()
+            unit.spend(Reserve(_charge(1.0, "too much"), "greedy", 10**6, _START_US * 3), ACTOR)
+        unit.write()
 
 
 @dataclass(frozen=True)

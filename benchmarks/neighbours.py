@@ -91,8 +91,8 @@ def attacked(order: Attack) -> Iterator[None]:
     try:
         yield
     finally:
-        told, _ = process.communicate(timeout=60.0)
-        print(f"    {order.name} was answered {told.strip()}", flush=True)
+        reported, _ = process.communicate(timeout=60.0)
+        print(f"    {order.name} was answered {reported.strip()}", flush=True)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def composition(number: int) -> dict[str, Any]:
 
 
 def requests(port: int, token: str, first: int) -> Iterator[bytes]:
-    """Questions without end, in turns of both kinds."""
+    """WorkerPool without end, in turns of both kinds."""
     for number in itertools.count(first):
         path, question = ("calibrations", calibration) if number % 2 else ("compositions", composition)
         yield next(Order(port, f"/v1/{path}", "POST", token, json.dumps(question(number))).requests())
@@ -95,8 +95,8 @@ class Asker:
 
     def stop(self) -> int:
         """End it; returns how many questions were answered."""
-        told, _ = self._process.communicate()
-        statuses: dict[str, int] = json.loads(told)
+        reported, _ = self._process.communicate()
+        statuses: dict[str, int] = json.loads(reported)
         if set(statuses) - {"200"}:
             raise RuntimeError(f"questions were answered {statuses}")
         return sum(statuses.values())

@@ -24,14 +24,14 @@ from benchmarks.load import Connection, Order
 from benchmarks.servers import COMMAND, HOST, free_port, make_token, postgresql, serving
 from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.steps import Release, Step
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.charging import charge_for
+from dpledger.ledger.charges import charge_for
 from dpledger.ledger.clock import SystemClock
-from dpledger.ledger.commands import Authorize
-from dpledger.ledger.ports import Intent, NewDataset
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize
+from dpledger.ledger.ports import IdempotentRequest, NewDataset
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.service import LedgerService
-from dpledger.ledger.sitting import Sitting
+from dpledger.ledger.unit_of_work import UnitOfWork
 from dpledger.storage.repository import SqlStorage, open_storage
 
 LARGE = 1_000_000
@@ -47,9 +47,9 @@ _SIZES = {
 REQUEST = hashlib.sha256(json.dumps(STEP).encode()).digest()[:16]
 
 
-def intent(actor: str, dataset: str, number: int) -> Intent:
+def call(actor: str, dataset: str, number: int) -> IdempotentRequest:
     """A key that looks like any other: spread evenly over its index."""
-    return Intent(actor, hashlib.sha256(f"{dataset}-{number}".encode()).digest()[:16], REQUEST)
+    return IdempotentRequest(actor, hashlib.sha256(f"{dataset}-{number}".encode()).digest()[:16], REQUEST)
 
 
 def fill(storage: SqlStorage, actor: str, name: str, entries: int) -> None:
@@ -57,16 +57,16 @@ def fill(storage: SqlStorage, actor: str, name: str, entries: int) -> None:
     budget = Budget.from_fields(BUDGET, Adjacency.ADD_REMOVE)
     new = NewDataset(name, "", Adjacency.ADD_REMOVE.value, "record", None, "fixed", budget, 0)
     clock = SystemClock()
-    LedgerService(storage, clock, Signer(bytes(32))).open_dataset(new, intent(actor, name, 0))
+    LedgerService(storage, clock, Signer(bytes(32))).open_dataset(new, call(actor, name, 0))
     releases = tuple(Release.from_fields(fields) for fields in STEP["releases"])
     charge = charge_for(budget, Step(releases, Sample.from_fields(STEP["sample"]), Adjacency.ADD_REMOVE), "")
     for first in track(range(1, entries + 1, GROUP), f"{name}: {entries} entries", transient=True):
         numbers = range(first, min(first + GROUP, entries + 1))
         with storage.begin() as transaction:
-            sitting = Sitting(transaction, transaction.lock([name])[name], clock.now_us())
-            intents = [intent(actor, name, number) for number in numbers]
-            sitting.spend_each(Authorize(charge, STEP["run"]), intents)
-            sitting.write()
+            unit = UnitOfWork(transaction, transaction.lock([name])[name], clock.now_us())
+            calls = [call(actor, name, number) for number in numbers]
+            unit.spend_each(Authorize(charge, STEP["run"]), calls)
+            unit.write()
 
 
 def size_of(storage: SqlStorage) -> int:

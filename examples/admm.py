@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer
 from connection import connected
 from dpledger_client.objectives import L1, Logistic
 from dpledger_client.optimizers import Method, minimize
-from dpledger_client.optimizers.mpadmm import ModelPerturbationADMM
-from dpledger_client.optimizers.ssadmm import SubsampledADMM
+from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
+from dpledger_client.optimizers.methods.ssadmm import SubsampledADMM
 
 METHODS: dict[str, Method] = {
     "ssadmm": SubsampledADMM(300, clip=0.5, noise_multiplier=2.0, rate=0.05, step_size=2.0),

@@ -11,7 +11,7 @@ import numpy as np
 from connection import connected
 from dpledger_client.objectives import Logistic
 from dpledger_client.optimizers import Iterate, minimize
-from dpledger_client.optimizers.a_ddp import ADDP, planned_noise
+from dpledger_client.optimizers.methods.a_ddp import ADDP, planned_noise
 
 PARTICIPANTS, RECORDS, FEATURES = 60, 40, 5
 BUDGETS = (1.0, 2.0, 4.0)

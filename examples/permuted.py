@@ -11,8 +11,8 @@ import numpy as np
 from connection import connected
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, minimize
-from dpledger_client.optimizers.nsgd import NSGD
-from dpledger_client.optimizers.rsgd_ar import RSGDAR
+from dpledger_client.optimizers.methods.nsgd import NSGD
+from dpledger_client.optimizers.methods.rsgd_ar import RSGDAR
 
 RECORDS, FEATURES = 5_000, 10
 METHODS: dict[str, Method] = {

@@ -20,7 +20,7 @@ from dpledger_client import BudgetExhausted, Gaussian
 from dpledger_client.estimators import PrivateLogisticRegression
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Iterate, minimize
-from dpledger_client.optimizers.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 
 ledger = connected(__doc__)
 

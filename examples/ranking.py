@@ -13,8 +13,8 @@ from dpledger_client._arrays import Floats
 from dpledger_client.objectives import BayesRank, LinearScorer, ListMLE, ListNet, MLPScorer
 from dpledger_client.objectives.ranking import Ranking
 from dpledger_client.optimizers import Method, minimize
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.priv_br import PrivBR
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.priv_br import PrivBR
 from dpledger_client.ranking_metrics import mean_average_precision, mean_ndcg
 
 LISTS, FEATURES = 200, 6

@@ -12,14 +12,14 @@ import numpy as np
 from connection import connected
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, NonPrivate, minimize
-from dpledger_client.optimizers.dp_adam import DPAdam
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.non_private import LBFGS
-from dpledger_client.optimizers.objective_perturbation import ObjectivePerturbation
-from dpledger_client.optimizers.private_majority import PrivateMajority
-from dpledger_client.optimizers.privgene import PrivGene
-from dpledger_client.optimizers.sgd_advanced import SGDAdvanced
-from dpledger_client.optimizers.sgd_moments import SGDMoments
+from dpledger_client.optimizers.methods.dp_adam import DPAdam
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.non_private import LBFGS
+from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
+from dpledger_client.optimizers.methods.private_majority import PrivateMajority
+from dpledger_client.optimizers.methods.privgene import PrivGene
+from dpledger_client.optimizers.methods.sgd_advanced import SGDAdvanced
+from dpledger_client.optimizers.methods.sgd_moments import SGDMoments
 
 RECORDS, FEATURES = 5_000, 10
 SAMPLED: dict[str, Any] = {"steps": 200, "batch_size": 100, "clip": 1.0}

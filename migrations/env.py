@@ -7,7 +7,7 @@ from alembic import context
 from alembic.util import CommandError
 from sqlalchemy import Connection
 
-from dpledger.storage.engines import make_engine
+from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.tables import metadata
 
 

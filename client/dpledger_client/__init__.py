@@ -1,9 +1,9 @@
 """dpledger_client: asks the dpledger service before each noisy step, and adds the noise after its yes."""
 
 from dpledger_client._bulk import Spend
+from dpledger_client._models import Budget, Cost, Granted, Settlement
 from dpledger_client._wire import Retries
 from dpledger_client.aio import AsyncAccount, AsyncDataset, AsyncLedger
-from dpledger_client.answers import Budget, Cost, Granted, Settlement
 from dpledger_client.errors import (
     AdjacencyMismatch,
     AlreadyExists,
@@ -32,11 +32,11 @@ from dpledger_client.errors import (
     ReservationClosed,
     SampleLost,
     ServiceFailed,
-    Unattainable,
-    Unauthorized,
+    Unauthenticated,
     Unavailable,
     UnexpectedAnswer,
     Unproven,
+    Unreachable,
     UnsettledWarning,
 )
 from dpledger_client.journal import Journal
@@ -132,11 +132,11 @@ __all__ = [
     "Settlement",
     "Spend",
     "Step",
-    "Unattainable",
-    "Unauthorized",
+    "Unauthenticated",
     "Unavailable",
     "UnexpectedAnswer",
     "Unproven",
+    "Unreachable",
     "UnsettledWarning",
     "WithoutReplacement",
     "insecure_testing_noise",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpledger_client._calls import Answer, spend_body
-from dpledger_client.answers import as_granted
+from dpledger_client._models import to_grant
 from dpledger_client.errors import Refused, refusal
 from dpledger_client.journal import Journal
 from dpledger_client.permits import Authorization
@@ -64,15 +64,15 @@ def _result(
     resumable: bool,
 ) -> Authorization | Refused:
     if result.get("granted") is not None:
-        granted = as_granted(result["granted"], answer)
+        granted = to_grant(result["granted"], answer)
         place = f"{answer.key}[{index}]"
         return Authorization(granted, spend.releases, journal, place, resumable=resumable)
     if result.get("refused") is not None:
         title = "The budget does not cover this"
-        return _refused("budget-exhausted", 409, title, result["refused"], answer.key)
+        return _to_refusal("budget-exhausted", 409, title, result["refused"], answer.key)
     failed = result["failed"]
-    return _refused(failed["reason"], 422, "The item could not be decided", failed, answer.key)
+    return _to_refusal(failed["reason"], 422, "The item could not be decided", failed, answer.key)
 
 
-def _refused(slug: str, status: int, title: str, members: Mapping[str, Any], key: str | None) -> Refused:
+def _to_refusal(slug: str, status: int, title: str, members: Mapping[str, Any], key: str | None) -> Refused:
     return refusal({"type": f"/problems/{slug}", "status": status, "title": title, **members}, key)

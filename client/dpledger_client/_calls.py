@@ -52,7 +52,7 @@ class Call:
     path: str
     body: Any = None
     params: Mapping[str, Any] = field(default_factory=dict)
-    keyed: bool = False
+    idempotent: bool = False
     if_match: int | None = None
 
     def content(self) -> bytes | None:
@@ -171,13 +171,13 @@ def forecasting(dataset: str, releases: Releases, sample: Sample | None, partiti
 def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:
     """Open a dataset; settings that are None are left to the service."""
     given = {key: value for key, value in settings.items() if value is not None}
-    return Call("POST", "/v1/datasets", {"name": name, "budget": dict(budget), **given}, keyed=True)
+    return Call("POST", "/v1/datasets", {"name": name, "budget": dict(budget), **given}, idempotent=True)
 
 
 def changing_budget(name: str, budget: Mapping[str, Any], reason: str, sequence: int) -> Call:
     """Change a budget as it was seen at ``sequence``."""
     body = {"budget": dict(budget), "reason": reason}
-    return Call("POST", dataset_path(name, "/budget-changes"), body, keyed=True, if_match=sequence)
+    return Call("POST", dataset_path(name, "/budget-changes"), body, idempotent=True, if_match=sequence)
 
 
 def opening_partitions(
@@ -187,7 +187,7 @@ def opening_partitions(
     body: dict[str, Any] = {"count": wanted} if isinstance(wanted, int) else {"names": list(wanted)}
     if budget is not None:
         body["budget"] = dict(budget)
-    return Call("POST", dataset_path(name, "/partitions"), body, keyed=True)
+    return Call("POST", dataset_path(name, "/partitions"), body, idempotent=True)
 
 
 def spend_body(run: str, releases: Releases, sample: Sample | None, partition: str | None) -> dict[str, Any]:
@@ -198,19 +198,19 @@ def spend_body(run: str, releases: Releases, sample: Sample | None, partition: s
 
 def spending(dataset: str, body: Mapping[str, Any]) -> Call:
     """Authorize one step."""
-    return Call("POST", dataset_path(dataset, "/authorizations"), dict(body), keyed=True)
+    return Call("POST", dataset_path(dataset, "/authorizations"), dict(body), idempotent=True)
 
 
 def reserving(dataset: str, body: Mapping[str, Any], times: int, expires_in_seconds: float) -> Call:
     """Reserve repetitions of a step."""
     held = {**body, "times": times, "expires_in_seconds": float(expires_in_seconds)}
-    return Call("POST", dataset_path(dataset, "/reservations"), held, keyed=True)
+    return Call("POST", dataset_path(dataset, "/reservations"), held, idempotent=True)
 
 
 def settling(reservation: str, used: int) -> Call:
     """Settle a reservation."""
     path = f"/v1/reservations/{quote(reservation, safe='~')}/settlement"
-    return Call("POST", path, {"used": used}, keyed=True)
+    return Call("POST", path, {"used": used}, idempotent=True)
 
 
 def showing_reservation(reservation: str) -> Call:
@@ -220,4 +220,6 @@ def showing_reservation(reservation: str) -> Call:
 
 def bulk(items: Sequence[Mapping[str, Any]], mode: str) -> Call:
     """Authorize a list across datasets and partitions."""
-    return Call("POST", "/v1/authorizations", {"mode": mode, "items": [dict(i) for i in items]}, keyed=True)
+    return Call(
+        "POST", "/v1/authorizations", {"mode": mode, "items": [dict(i) for i in items]}, idempotent=True
+    )

@@ -60,7 +60,7 @@ class Running:
 
     async def _serve(self, ready: "Future[str]") -> None:
         async with self.app.router.lifespan_context(self.app):
-            ready.set_result(await asyncio.to_thread(_own_token, self.app.state.house))
+            ready.set_result(await asyncio.to_thread(_own_token, self.app.state.services))
             await self._stop.wait()
 
     def respond(self, request: httpx2.Request, content: bytes) -> "Future[httpx2.Response]":
@@ -84,13 +84,13 @@ def _application(database: str) -> Any:
     return _service_module("api.app").create_app(settings)
 
 
-def _own_token(house: Any) -> str:
+def _own_token(services: Any) -> str:
     """The token of embedded use: the same at every start, since idempotency keys belong to a token."""
     scope = _service_module("auth.scopes").Scope.ADMIN
     request = _service_module("auth.issuer").TokenRequest(frozenset({scope}), description="embedded client")
     key = hashlib.sha256(_ACTOR.encode()).digest()[:16]
-    intent = _service_module("ledger.ports").Intent(_ACTOR, key, key)
-    token, _row, _again = house.issuer.create_once(request, intent)
+    call = _service_module("ledger.ports").IdempotentRequest(_ACTOR, key, key)
+    token, _row, _again = services.issuer.create_once(request, call)
     text: str = token.text
     return text
 

@@ -24,7 +24,7 @@ _PLACE_BITS = 32
 _HALF = Fraction(1, 2)
 
 
-def _filled(many: int, share: float, propose: Callable[[int], Integers]) -> Integers:
+def _fill(many: int, share: float, propose: Callable[[int], Integers]) -> Integers:
     """``many`` accepted proposals, of which about ``share`` are accepted."""
     found: list[Integers] = []
     missing = many
@@ -55,7 +55,7 @@ def floor_exponential(bits: BitSource, scale: int, many: int) -> Integers:
         kept = exp_coins(bits, parts / scale, lambda index, _: _exact(Fraction(int(parts[index]), scale)))
         return parts[kept]
 
-    parts = _filled(many, 0.632, propose)
+    parts = _fill(many, 0.632, propose)
     return parts + scale * geometric(bits, many)
 
 
@@ -67,7 +67,7 @@ def discrete_laplace(bits: BitSource, scale: int, many: int) -> Integers:
         # Zero would come twice as often as it should, with either sign.
         return (signs * sizes)[(sizes > 0) | (signs > 0)]
 
-    return _filled(many, 1.0 + 0.5 * math.expm1(-1.0 / scale), propose)
+    return _fill(many, 1.0 + 0.5 * math.expm1(-1.0 / scale), propose)
 
 
 def rounded_laplace(bits: BitSource, scale: int, many: int) -> Integers:
@@ -123,7 +123,7 @@ def discrete_gaussian(bits: BitSource, std: float, many: int) -> Integers:
 
         return drawn.kept(bits, 0.5 * np.square(sizes / std - std / scale), exactly)
 
-    return _filled(many, 0.45 if std > 0.7 else 0.25, propose)
+    return _fill(many, 0.45 if std > 0.7 else 0.25, propose)
 
 
 def rounded_gaussian(bits: BitSource, std: float, many: int) -> Integers:
@@ -140,7 +140,7 @@ def rounded_gaussian(bits: BitSource, std: float, many: int) -> Integers:
         cells = _Cells(bits, drawn.sizes, std, drawn.scale)
         return drawn.kept(bits, cells.exponents, cells.exactly)
 
-    return _filled(many, 0.45, propose)
+    return _fill(many, 0.45, propose)
 
 
 class _Cells:

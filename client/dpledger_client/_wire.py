@@ -63,7 +63,7 @@ def _read(response: httpx2.Response, key: str | None) -> Answer | Again:
     return read_answer(response.status_code, response.headers, response.content, key)
 
 
-def _unanswered(error: httpx2.TransportError, key: str | None) -> Again:
+def _retry_without_answer(error: httpx2.TransportError, key: str | None) -> Again:
     unanswered = NoAnswer(f"{type(error).__name__}: {error}", key)
     if isinstance(error, _HOPELESS):
         raise unanswered from error
@@ -148,7 +148,7 @@ class Wire(_Line):
         try:
             response = client.request(**_request(call, key))
         except httpx2.TransportError as error:
-            return _unanswered(error, key)
+            return _retry_without_answer(error, key)
         return _read(response, key)
 
     def _make(self) -> httpx2.Client:
@@ -186,7 +186,7 @@ class AsyncWire(_Line):
         try:
             response = await client.request(**_request(call, key))
         except httpx2.TransportError as error:
-            return _unanswered(error, key)
+            return _retry_without_answer(error, key)
         return _read(response, key)
 
     def _make(self) -> httpx2.AsyncClient:

@@ -13,10 +13,10 @@ from dpledger_client._bulk import Spend, results_of, sampled_before
 from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
+from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
 from dpledger_client._opening import FIRST_ENTRY, compare_opened
-from dpledger_client._settling import note_settled, note_unsettled
+from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import AsyncWire, Connection, Retries
-from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
 from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, fixed_facts, warn_of
@@ -102,7 +102,9 @@ class AsyncLedger:
     ) -> list[Authorization | Refused]:
         """Authorize several steps in one request; see :meth:`Ledger.authorize_all`."""
         shared = as_journal(journal)
-        answer = await self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
+        answer = await self._send_idempotent(
+            _calls.bulk([spend.item() for spend in spends], mode), shared, key
+        )
         return results_of(spends, answer, shared, await self._not_resumable(answer, shared, *spends))
 
     async def _not_resumable(self, answer: Answer, journal: Journal | None, *spends: Spend) -> set[str]:
@@ -113,11 +115,13 @@ class AsyncLedger:
                 self._wire.facts[name] = fixed_facts(await self.dataset(name).show())
         return {name for name in names if self._wire.facts[name]["accounting"] not in FRESH_SAMPLE_COVERED}
 
-    async def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
+    async def _send_idempotent(
+        self, call: Call, journal: Journal | None = None, key: str | None = None
+    ) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
         if journal is not None:
             owner = await asyncio.to_thread(self._wire.token_id)
-            key = journal.intent(owner, call.path, call.body, key)
+            key = journal.call(owner, call.path, call.body, key)
         answer = await self._wire.perform(call, key or new_key())
         claim_key(str(answer.key), None if journal is None else journal.path)
         return answer
@@ -149,7 +153,7 @@ class AsyncDataset:
         """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
         call = _calls.opening(self.name, budget, **settings)
         try:
-            answer = await self.ledger._keyed(call)
+            answer = await self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
             if not exist_ok:
                 raise
@@ -172,7 +176,9 @@ class AsyncDataset:
         self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Open partitions, so many or by name; returns their names."""
-        answer = (await self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget))).body
+        answer = (
+            await self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget))
+        ).body
         warn_of(answer)
         if not isinstance(wanted, int):
             return list(wanted)
@@ -219,8 +225,8 @@ class AsyncAccount:
         """Ask for one step; see :meth:`Account.authorize`."""
         spend = self.spend(releases, sample=sample)
         call = _calls.spending(self.dataset.name, spend.body())
-        answer = await self.dataset.ledger._keyed(call, self.journal, key)
-        granted = as_granted(answer.body, answer)
+        answer = await self.dataset.ledger._send_idempotent(call, self.journal, key)
+        granted = to_grant(answer.body, answer)
         lost = await self.dataset.ledger._not_resumable(answer, self.journal, spend)
         return Authorization(granted, spend.releases, self.journal, str(answer.key), resumable=not lost)
 
@@ -276,8 +282,8 @@ class AsyncReservation:
 
     async def __aenter__(self) -> Hold:
         asked_at = monotonic()
-        answer = await self._ledger._keyed(self._call, self._journal, self._key)
-        granted = as_granted(answer.body, answer)
+        answer = await self._ledger._send_idempotent(self._call, self._journal, self._key)
+        granted = to_grant(answer.body, answer)
         lease = Lease(asked_at, self._seconds)
         if granted.replayed:
             await self._confirm(lease, granted.id)
@@ -313,6 +319,6 @@ class AsyncReservation:
             await asyncio.wait([self._watch])
         call = _calls.settling(hold.granted.id, hold.close())
         try:
-            note_settled(hold, await self._ledger._keyed(call, self._journal))
+            record_settlement(hold, await self._ledger._send_idempotent(call, self._journal))
         except (DPLedgerError, OSError) as error:
-            note_unsettled(hold, error, cause)
+            record_failed_settlement(hold, error, cause)

@@ -3,7 +3,7 @@
 DPLedgerError
 ├── Refused                      the service said no, with a reason
 │   ├── BudgetExhausted          the budget does not cover what was asked: requested, remaining, fits
-│   ├── Unauthorized             no token, an unknown one, or one that has ended
+│   ├── Unauthenticated             no token, an unknown one, or one that has ended
 │   ├── Forbidden                the token does not reach this
 │   ├── NotFound                 no such dataset, partition, entry or reservation
 │   ├── AlreadyExists            the name is taken
@@ -11,7 +11,7 @@ DPLedgerError
 │   ├── InvalidRequest           the request is not of the form, or a number is outside its range
 │   │   ├── AdjacencyMismatch    the bound holds under the other adjacency
 │   │   ├── Unproven             no proven bound covers this
-│   │   └── Unattainable         no parameter meets the target
+│   │   └── Unreachable         no parameter meets the target
 │   ├── KeyReused                the idempotency key came before with another request
 │   ├── ReservationClosed        settled or expired before
 │   ├── LedgerRolledBack         the ledger has lost entries; nothing is granted until that is accepted
@@ -67,11 +67,11 @@ __all__ = [
     "ReservationClosed",
     "SampleLost",
     "ServiceFailed",
-    "Unattainable",
-    "Unauthorized",
+    "Unauthenticated",
     "Unavailable",
     "UnexpectedAnswer",
     "Unproven",
+    "Unreachable",
     "UnsettledWarning",
     "refusal",
 ]
@@ -134,7 +134,7 @@ class BudgetExhausted(Refused):
         return member
 
 
-class Unauthorized(Refused):
+class Unauthenticated(Refused):
     """No token was shown, or one that is unknown, revoked or expired."""
 
 
@@ -197,7 +197,7 @@ class Unproven(InvalidRequest):
     """No proven bound covers this."""
 
 
-class Unattainable(InvalidRequest):
+class Unreachable(InvalidRequest):
     """No parameter meets the target."""
 
 
@@ -338,15 +338,15 @@ class UnsettledWarning(RuntimeWarning):
 
 _BY_SLUG: dict[str, type[Refused]] = {
     "budget-exhausted": BudgetExhausted,
-    "unauthenticated": Unauthorized,
-    "token-ended": Unauthorized,
+    "unauthenticated": Unauthenticated,
+    "token-ended": Unauthenticated,
     "forbidden": Forbidden,
     "not-found": NotFound,
     "already-exists": AlreadyExists,
     "invalid-input": InvalidRequest,
     "adjacency-mismatch": AdjacencyMismatch,
     "unproven": Unproven,
-    "unreachable": Unattainable,
+    "unreachable": Unreachable,
     "idempotency-key-reused": KeyReused,
     "reservation-closed": ReservationClosed,
     "ledger-rolled-back": LedgerRolledBack,

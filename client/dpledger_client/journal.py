@@ -61,7 +61,7 @@ class Journal:
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._owner: str | None = None
-        self._intents: list[dict[str, Any]] = []
+        self._calls: list[dict[str, Any]] = []
         self._outputs: dict[str, Any] = {}
         self._next = 0
 
@@ -85,26 +85,26 @@ class Journal:
     def __deepcopy__(self, _memo: object) -> "Journal":
         return self
 
-    def intent(self, owner: str, path: str, body: Any, key: str | None = None) -> str:
+    def call(self, owner: str, path: str, body: Any, key: str | None = None) -> str:
         """The key of the next intent: the old one if it is on record, else a new one, written down first.
 
         ``owner`` is the id of the token: a key is another key under another token. What is asked again under
         a ``key`` that this job had, because no answer came, is the same intent.
         """
         with self._lock:
-            file = self._opened(owner)
-            if key is not None and any(record["key"] == key for record in self._intents[: self._next]):
+            file = self._open(owner)
+            if key is not None and any(record["key"] == key for record in self._calls[: self._next]):
                 return key
-            if self._next < len(self._intents):
-                return self._repeated(path, body)
+            if self._next < len(self._calls):
+                return self._find_repeated_key(path, body)
             record = {"intent": path, "body": body, "key": key or new_key()}
             self._append(file, record)
-            self._intents.append(record)
+            self._calls.append(record)
             self._next += 1
             return str(record["key"])
 
-    def _repeated(self, path: str, body: Any) -> str:
-        record = self._intents[self._next]
+    def _find_repeated_key(self, path: str, body: Any) -> str:
+        record = self._calls[self._next]
         if record["intent"] != path or record["body"] != json.loads(json.dumps(body)):
             raise JournalMismatch(
                 f"{self.path} holds another request as number {self._next + 1}: "
@@ -115,7 +115,7 @@ class Journal:
 
     def settled(self, reservation: str) -> int | None:
         """How many uses a reservation was settled with, if that is on record."""
-        for record in self._intents:
+        for record in self._calls:
             if record["intent"].endswith(f"/{reservation}/settlement"):
                 return int(record["body"]["used"])
         return None
@@ -138,9 +138,9 @@ class Journal:
         """What was released at this place before; else what ``make`` returns, written down first."""
         with self._lock:
             if place in self._outputs:
-                return _decoded(self._outputs[place])
+                return _decode(self._outputs[place])
             made = make()
-            record = _encoded(made)
+            record = _encode(made)
             if self._file is None:
                 raise JournalError(f"{self.path} was closed while it was in use")
             self._append(self._file, {"output": place, "value": record})
@@ -153,13 +153,13 @@ class Journal:
             if self._file is not None:
                 self._file.close()
             self._file = None
-            self._intents, self._outputs, self._next = [], {}, 0
+            self._calls, self._outputs, self._next = [], {}, 0
 
-    def _opened(self, owner: str) -> BinaryIO:
+    def _open(self, owner: str) -> BinaryIO:
         if self._process != os.getpid():
             raise JournalBusy(f"{self.path} is in use by the process that this one was forked from")
         if self._file is None:
-            self._file = _locked(self.path)
+            self._file = _open_locked(self.path)
             try:
                 self._read(self._file, owner)
             except BaseException:
@@ -178,7 +178,7 @@ class Journal:
         if lines[0].get("journal") != _VERSION:
             raise JournalMismatch(f"{self.path} is not a journal that this version can read")
         self._owner = lines[0]["token"]
-        self._intents = [line for line in lines if "intent" in line]
+        self._calls = [line for line in lines if "intent" in line]
         self._outputs = {line["output"]: line["value"] for line in lines if "output" in line}
 
     def _append(self, file: BinaryIO, record: Mapping[str, Any]) -> None:
@@ -208,7 +208,7 @@ def _whole_lines(file: BinaryIO) -> tuple[list[dict[str, Any]], int]:
         raise JournalMismatch(f"{file.name} is not a journal") from None
 
 
-def _locked(path: str) -> BinaryIO:
+def _open_locked(path: str) -> BinaryIO:
     """The file, made if absent, held so that no other process can use it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     file = os.fdopen(descriptor, "r+b", buffering=0)
@@ -242,18 +242,18 @@ def _sync_folder(path: str) -> None:
             os.close(folder)
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, np.generic):
-        return _encoded(np.asarray(value))
+        return _encode(np.asarray(value))
     if isinstance(value, _PLAIN):
         return [value]
     raise TypeError(f"a journal keeps numbers and arrays, found {type(value).__name__}")
 
 
-def _decoded(record: Any) -> Any:
+def _decode(record: Any) -> Any:
     if isinstance(record, list):
         return record[0]
     raw = np.frombuffer(base64.b64decode(record["data"]), dtype=np.dtype(record["dtype"]))

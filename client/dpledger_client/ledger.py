@@ -13,10 +13,10 @@ from dpledger_client._bulk import Spend, results_of, sampled_before
 from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
+from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
 from dpledger_client._opening import FIRST_ENTRY, compare_opened
-from dpledger_client._settling import note_settled, note_unsettled
+from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import Connection, Retries, Wire
-from dpledger_client.answers import Budget, Cost, as_budget, as_cost, as_granted
 from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
 from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
 from dpledger_client.mechanisms.base import Mechanism
@@ -48,7 +48,7 @@ class Ledger:
     transport
         An ``httpx2`` transport to be used instead of the network, for tests.
 
-    Notes
+    TransactionCache
     -----
     Ledgers, datasets and accounts can be pickled, copied and used from several threads. Their state is
     where the service is and the token; sockets are opened when they are needed.
@@ -141,7 +141,7 @@ class Ledger:
             each that is refused. ``all-or-nothing``: one that is refused refuses all, and raises.
         """
         shared = as_journal(journal)
-        answer = self._keyed(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
+        answer = self._send_idempotent(_calls.bulk([spend.item() for spend in spends], mode), shared, key)
         return results_of(spends, answer, shared, self._not_resumable(answer, shared, *spends))
 
     def _not_resumable(self, answer: Answer, journal: Journal | None, *spends: Spend) -> set[str]:
@@ -151,10 +151,10 @@ class Ledger:
             kinds = {name: self.dataset(name).facts()["accounting"] for name in names}
         return {name for name, kind in kinds.items() if kind not in FRESH_SAMPLE_COVERED}
 
-    def _keyed(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
+    def _send_idempotent(self, call: Call, journal: Journal | None = None, key: str | None = None) -> Answer:
         """Send what changes something under one key, which a journal keeps."""
         if journal is not None:
-            key = journal.intent(self._wire.token_id(), call.path, call.body, key)
+            key = journal.call(self._wire.token_id(), call.path, call.body, key)
         answer = self._wire.perform(call, key or new_key())
         claim_key(str(answer.key), None if journal is None else journal.path)
         return answer
@@ -230,7 +230,7 @@ class Dataset:
             partition_key=partition_key,
         )
         try:
-            answer = self.ledger._keyed(call)
+            answer = self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
             if not exist_ok:
                 raise
@@ -263,7 +263,9 @@ class Dataset:
 
         A lower limit limits what is still to come, which a :class:`BudgetWarning` says.
         """
-        changed = self.ledger._keyed(_calls.changing_budget(self.name, budget, reason, sequence)).body
+        changed = self.ledger._send_idempotent(
+            _calls.changing_budget(self.name, budget, reason, sequence)
+        ).body
         warn_of(changed)
         return changed
 
@@ -271,7 +273,7 @@ class Dataset:
         self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Open partitions, so many or by name, with a budget of their own or not; returns their names."""
-        answer = self.ledger._keyed(_calls.opening_partitions(self.name, wanted, budget)).body
+        answer = self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget)).body
         warn_of(answer)
         if not isinstance(wanted, int):
             return list(wanted)
@@ -340,10 +342,10 @@ class Account:
         another refusal.
         """
         spend = self.spend(releases, sample=sample)
-        answer = self.dataset.ledger._keyed(
+        answer = self.dataset.ledger._send_idempotent(
             _calls.spending(self.dataset.name, spend.body()), self.journal, key
         )
-        granted = as_granted(answer.body, answer)
+        granted = to_grant(answer.body, answer)
         lost = self.dataset.ledger._not_resumable(answer, self.journal, spend)
         return Authorization(granted, spend.releases, self.journal, str(answer.key), resumable=not lost)
 
@@ -420,8 +422,8 @@ class Reservation:
 
     def __enter__(self) -> Hold:
         asked_at = monotonic()
-        answer = self._ledger._keyed(self._call, self._journal, self._key)
-        granted = as_granted(answer.body, answer)
+        answer = self._ledger._send_idempotent(self._call, self._journal, self._key)
+        granted = to_grant(answer.body, answer)
         state = _calls.showing_reservation(granted.id)
         lease = Lease(asked_at, self._seconds, lambda: self._ledger._wire.perform(state).body)
         lost = self._ledger._not_resumable(answer, self._journal, self._spend)
@@ -436,6 +438,6 @@ class Reservation:
             return
         call = _calls.settling(hold.granted.id, hold.close())
         try:
-            note_settled(hold, self._ledger._keyed(call, self._journal))
+            record_settlement(hold, self._ledger._send_idempotent(call, self._journal))
         except (DPLedgerError, OSError) as error:
-            note_unsettled(hold, error, cause)
+            record_failed_settlement(hold, error, cause)

@@ -115,7 +115,7 @@ def _log2_floor(value: float) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _widened(sensitivity: float, width: float, growth: int) -> tuple[Grid, Fraction]:
+def _widen(sensitivity: float, width: float, growth: int) -> tuple[Grid, Fraction]:
     """A grid, and the noise's width in its steps after the sensitivity grew by ``growth`` steps.
 
     (Δ/γ + growth) / result ≤ Δ / width. Without sensitivity the value does not depend on the data, and
@@ -164,14 +164,14 @@ class Noise:
         """``value`` plus Gaussian noise; ``sensitivity`` is the value's L2 sensitivity."""
         array = _finite(value)
         # √d rounded up to an integer.
-        grid, width = _widened(sensitivity, noise_std, math.isqrt(max(array.size, 1) - 1) + 1)
+        grid, width = _widen(sensitivity, noise_std, math.isqrt(max(array.size, 1) - 1) + 1)
         cells = rounded_gaussian(self.bits, _float_above(width), array.size)
         return grid.rounded(array) + grid.values(cells).reshape(array.shape)
 
     def laplace(self, value: ArrayLike, sensitivity: float, scale: float) -> Floats:
         """``value`` plus Laplace noise; ``sensitivity`` is the value's L1 sensitivity."""
         array = _finite(value)
-        grid, width = _widened(sensitivity, scale, max(array.size, 1))
+        grid, width = _widen(sensitivity, scale, max(array.size, 1))
         cells = rounded_laplace(self.bits, math.ceil(width), array.size)
         return grid.rounded(array) + grid.values(cells).reshape(array.shape)
 
@@ -225,11 +225,11 @@ class Noise:
         a step: the proof of Dwork and Roth 2014, Claim 3.9, holds as it stands.
         """
         array = _candidates(scores)
-        grid, width = _widened(sensitivity, scale, 1)
+        grid, width = _widen(sensitivity, scale, 1)
         noise = rounded_laplace(self.bits, math.ceil(width), array.size)
         return int(np.argmax(grid.cells(array) + noise))
 
-    def flipped(self, truth: ArrayLike, epsilon: float) -> Bools:
+    def flip(self, truth: ArrayLike, epsilon: float) -> Bools:
         """Each truth value, turned into its opposite with probability 1/(1 + e^ε).
 
         A fair coin proposes to keep or to turn; a turn stands with probability e^(−ε), else again.
@@ -271,7 +271,7 @@ class Noise:
         Noise and bar are both larger by the same tiny factor, and the noise counts with the lower end of
         its cell: at distance 0 it passes with a probability of at most δ/2.
         """
-        grid, width = _widened(1.0, math.nextafter(1.0 / epsilon, math.inf), 1)
+        grid, width = _widen(1.0, math.nextafter(1.0 / epsilon, math.inf), 1)
         scale = math.ceil(width) * grid.step
         bar = Fraction(math.nextafter(-math.log(delta), math.inf)) * scale
         noise = (self._drawn("laplace", width) - Fraction(1, 2)) * grid.step
@@ -342,7 +342,7 @@ class NoNoise(Noise):
     def laplace_choice(self, scores: ArrayLike, sensitivity: float, scale: float) -> int:
         return int(np.argmax(_candidates(scores)))
 
-    def flipped(self, truth: ArrayLike, epsilon: float) -> Bools:
+    def flip(self, truth: ArrayLike, epsilon: float) -> Bools:
         return np.array(truth, dtype=np.bool_)
 
     def first_above(self, queries: Iterable[Query], threshold: float, plan: ThresholdNoise) -> int | None:

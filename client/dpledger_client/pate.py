@@ -26,8 +26,8 @@ from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import NoisyVotes, ProposeTestRelease
 from dpledger_client.noise import current_noise
-from dpledger_client.optimizers.progress import Bar, Progress, chosen_progress
-from dpledger_client.optimizers.results import Charged, History, Record
+from dpledger_client.optimizers.support.progress import Bar, Progress, chosen_progress
+from dpledger_client.optimizers.support.results import Charged, History, Record
 from dpledger_client.optimizers.training import Asking, Batch, Source, equally_many
 from dpledger_client.releases import Release
 from dpledger_client.sampling import permutation
@@ -108,7 +108,7 @@ def pate(
     reserve
         Ask for so many labels at once. By default each is asked for by itself.
 
-    Notes
+    TransactionCache
     -----
     A record lies in one part, so that it moves one teacher's vote, which is what both mechanisms' costs are
     proven for. A teacher that fails to train, or predicts something that is no class, abstains, and its
@@ -119,12 +119,12 @@ def pate(
     adjacency = str(account.dataset.facts()["adjacency"])
     # No sum is divided by a number of records.
     source = Source(by_place(X), by_place(y), account, 0, adjacency)
-    assign = _assigned(parts, len(X), check_count("teachers", teachers), equally_many(account))
+    assign = _assign(parts, len(X), check_count("teachers", teachers), equally_many(account))
     ensemble = _Ensemble(fit, queries, teachers, check_count("classes", classes, least=2), assign)
     bar = chosen_progress(progress, "pate")
     asking = _Asking(source, steps=len(queries), reserve=reserve)
     try:
-        return asking.labelled(ensemble, mechanism, bar)
+        return asking.label(ensemble, mechanism, bar)
     finally:
         if isinstance(bar, Bar):
             bar.close()
@@ -133,7 +133,7 @@ def pate(
 class _Asking(Asking):
     """Asks for one label after another."""
 
-    def labelled(
+    def label(
         self, ensemble: "_Ensemble", mechanism: NoisyVotes | ProposeTestRelease, progress: Progress
     ) -> Labels:
         found: list[int] = []
@@ -150,8 +150,10 @@ class _Asking(Asking):
 
     def _label(self, ensemble: "_Ensemble", mechanism: NoisyVotes | ProposeTestRelease, query: int) -> int:
         stable = isinstance(mechanism, ProposeTestRelease)
-        released = self.look(Release(mechanism, purpose="label")).release(
-            lambda batch: _tested(ensemble.votes(batch)[query]) if stable else ensemble.votes(batch)[query]
+        released = self.authorized(Release(mechanism, purpose="label")).release(
+            lambda batch: (
+                _test_stability(ensemble.votes(batch)[query]) if stable else ensemble.votes(batch)[query]
+            )
         )
         label = NO_LABEL if released is None else int(released)
         self.iteration += 1
@@ -159,7 +161,7 @@ class _Asking(Asking):
         return label
 
 
-def _tested(votes: Integers) -> tuple[int, int]:
+def _test_stability(votes: Integers) -> tuple[int, int]:
     """What a test of stability takes: how far the vote is from an unstable one, and its winner."""
     return distance_to_instability(votes), int(np.argmax(votes))
 
@@ -221,7 +223,7 @@ class _Ensemble:
         return vote
 
 
-def _assigned(parts: ArrayLike | None, records: int, teachers: int, public: bool) -> Assign:
+def _assign(parts: ArrayLike | None, records: int, teachers: int, public: bool) -> Assign:
     """By the caller's parts, or at random."""
     if parts is None:
         return lambda many: _at_random(many, teachers, public)

@@ -11,8 +11,8 @@ import threading
 from typing import Any, NoReturn
 
 from dpledger_client._leases import Lease
+from dpledger_client._models import Granted, Settlement
 from dpledger_client._watching import Watch
-from dpledger_client.answers import Granted, Settlement
 from dpledger_client.errors import BadReceipt, HoldClosed, NoAnswer, NothingLeft, SampleLost
 from dpledger_client.journal import Journal
 from dpledger_client.noise import current_noise
@@ -194,7 +194,7 @@ class Authorization(Step):
 
     def verify(self, key_set: Any) -> dict[str, Any]:
         """Check this authorization's receipt, and that it is this authorization's; see ``verify_receipt``."""
-        return verified(self.granted, key_set)
+        return verify_receipt_of(self.granted, key_set)
 
 
 class Hold(_Uncopied):
@@ -283,7 +283,7 @@ class Hold(_Uncopied):
 
     def verify(self, key_set: Any) -> dict[str, Any]:
         """Check this reservation's receipt, and that it is this reservation's."""
-        return verified(self.granted, key_set)
+        return verify_receipt_of(self.granted, key_set)
 
     def close(self) -> int:
         """Hand out nothing more; returns how many were used, by a job before a restart too."""
@@ -293,7 +293,7 @@ class Hold(_Uncopied):
         return max(self.used, before)
 
 
-def verified(granted: Granted, key_set: Any) -> dict[str, Any]:
+def verify_receipt_of(granted: Granted, key_set: Any) -> dict[str, Any]:
     """What a receipt states, if it is genuine and about this answer."""
     statement = verify_receipt(granted.receipt, key_set)
     expected = {"dataset": granted.dataset, "sequence": granted.sequence, "run": granted.run}

@@ -41,11 +41,11 @@ def verify_receipt(receipt: str, key_set: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         protected, payload, signature = receipt.split(".")
-        header = json.loads(_decoded(protected))
+        header = json.loads(_decode(protected))
         key = _public_key(key_set, header)
         signed = f"{protected}.{payload}".encode("ascii")
-        raw_signature = _decoded(signature)
-        statement = json.loads(_decoded(payload))
+        raw_signature = _decode(signature)
+        statement = json.loads(_decode(payload))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadReceipt(f"not a receipt of a known key: {error}") from None
     _check_signature(key, raw_signature, signed)
@@ -59,7 +59,7 @@ def _public_key(key_set: Mapping[str, Any], header: Mapping[str, Any]) -> bytes:
         raise ValueError("its header is not that of a dpledger receipt")
     for key in key_set["keys"]:
         if key["kid"] == header["kid"] and (key["kty"], key["crv"]) == ("OKP", "Ed25519"):
-            return _decoded(key["x"])
+            return _decode(key["x"])
     raise ValueError(f"the key set has no key {header['kid']!r}")
 
 
@@ -75,7 +75,7 @@ def _check_signature(key: bytes, signature: bytes, signed: bytes) -> None:
         raise BadReceipt("the receipt's signature does not match") from None
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     """Base64url without padding, and nothing else."""
     if "=" in text or "+" in text or "/" in text:
         raise ValueError("not base64url")

@@ -3,9 +3,9 @@
 import sqlalchemy as sa
 from alembic import op
 
-from dpledger.ledger.budget import Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.guarantee import covering
-from dpledger.storage.budgets import budget_fingerprint
+from dpledger.storage.repositories.budgets import budget_fingerprint
 
 revision = "0003"
 down_revision = "0002"

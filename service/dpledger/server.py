@@ -18,7 +18,7 @@ from dpledger.api.app import LedgerApp, create_app
 from dpledger.api.connections import BoundedProtocol, Connections
 from dpledger.dashboard.app import create_dashboard
 from dpledger.settings import Settings
-from dpledger.storage.alerts import AlertStore
+from dpledger.storage.repositories.alerts import AlertStore
 
 __all__ = ["bounded_protocol", "create_server"]
 
@@ -28,7 +28,7 @@ DASHBOARD = "/dashboard"
 def create_server(settings: Settings, **options: Any) -> LedgerApp:
     """Build the application; ``options`` are those of :func:`dpledger.api.app.create_app`."""
     app = create_app(settings, **options)
-    dashboard = create_dashboard(lambda: app.state.house)
+    dashboard = create_dashboard(lambda: app.state.services)
     app.router.routes.extend([Route(DASHBOARD, _to_dashboard), Mount(DASHBOARD, dashboard)])
     if settings.alert_url is not None:
         _watch_thresholds(app, settings, Webhook(settings.alert_url, settings.alert_secret()))
@@ -61,9 +61,9 @@ def _watch_thresholds(app: LedgerApp, settings: Settings, webhook: Webhook) -> N
     @contextlib.asynccontextmanager
     async def lifespan(served: Any) -> AsyncIterator[Any]:
         async with serve(served) as state:
-            store = AlertStore(app.state.house.storage.database)
+            store = AlertStore(app.state.services.storage.database)
             watch = await anyio.to_thread.run_sync(
-                Watch, store, webhook, settings.alert_thresholds, app.state.house.clock
+                Watch, store, webhook, settings.alert_thresholds, app.state.services.clock
             )
             _count_alerts(app, store, watch)
             async with watch.running(settings.alert_seconds):

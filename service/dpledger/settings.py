@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.exc import ArgumentError
 
-from dpledger.storage.engines import normalized_url
+from dpledger.storage.engine.engines import normalized_url
 
 __all__ = ["DEFAULT_DATABASE", "VARIABLES", "InvalidSettings", "Settings", "misspelt", "variable"]
 

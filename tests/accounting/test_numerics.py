@@ -18,7 +18,7 @@ from dpledger.accounting.numerics import (
     log_sinhc,
     ratio_above,
     root_of_squares,
-    settle,
+    round_up,
 )
 from tests.accounting.references import Number, digits, log_uniform, moderately
 
@@ -71,11 +71,11 @@ def test_ratio_above_at_its_ends() -> None:
 
 
 def test_settle_goes_up_and_stays_above_the_smallest_cost() -> None:
-    assert settle(1.0, ulps=2) > 1.0
-    assert settle(0.0, ulps=2) == SMALLEST_COST
-    assert settle(np.array([0.0, 1.0]), ulps=2).tolist() == [SMALLEST_COST, 1.0 + 2 * math.ulp(1.0)]
-    assert math.isnan(settle(math.nan, ulps=2))
-    assert np.isnan(settle(np.array([math.nan]), ulps=2)).all()
+    assert round_up(1.0, ulps=2) > 1.0
+    assert round_up(0.0, ulps=2) == SMALLEST_COST
+    assert round_up(np.array([0.0, 1.0]), ulps=2).tolist() == [SMALLEST_COST, 1.0 + 2 * math.ulp(1.0)]
+    assert math.isnan(round_up(math.nan, ulps=2))
+    assert np.isnan(round_up(np.array([math.nan]), ulps=2)).all()
 
 
 @given(st.floats(-760.0, 0.0))

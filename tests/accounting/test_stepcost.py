@@ -323,7 +323,7 @@ def test_reference_epsilons_on_which_libraries_agree(steps: int, epsilon: float)
 
 
 def test_remembered_by_digest_and_orders() -> None:
-    stepcost._remembered.cache_clear()
+    stepcost._cached_cost.cache_clear()
     first = cached_cost_of(poisson(0.02, noise(1.3)), FEW)
     again = cached_cost_of(poisson(0.02, noise(1.3)), FEW.copy())
     assert again is first

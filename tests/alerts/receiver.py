@@ -24,7 +24,7 @@ class Receiver:
     def bodies(self) -> list[dict[str, Any]]:
         return [json.loads(body) for _, _, body in self.received]
 
-    def told(self) -> list[tuple[str, float]]:
+    def reported(self) -> list[tuple[str, float]]:
         """Dataset and threshold of each alert that came."""
         return [(body["dataset"], body["threshold"]) for body in self.bodies]
 

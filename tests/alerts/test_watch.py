@@ -17,7 +17,7 @@ from dpledger.alerts.webhook import Webhook
 from dpledger.api.logs import JsonFormatter
 from dpledger.server import create_server
 from dpledger.settings import Settings
-from dpledger.storage.alerts import Alert, AlertStore
+from dpledger.storage.repositories.alerts import Alert, AlertStore
 from dpledger.storage.repository import open_storage
 from tests.alerts.receiver import Receiver
 from tests.api.service import Service, SetClock
@@ -28,9 +28,9 @@ WHOLE = {"accounting": "zcdp", "rho": 0.5}
 
 
 def watch_over(service: Service, receiver: Any, thresholds: tuple[float, ...] = (0.5, 0.75)) -> Watch:
-    database = service.app.state.house.storage.database
-    told = Webhook(receiver.url, SECRET) if isinstance(receiver, Receiver) else receiver
-    return Watch(AlertStore(database), told, thresholds, service.clock)
+    database = service.app.state.services.storage.database
+    reported = Webhook(receiver.url, SECRET) if isinstance(receiver, Receiver) else receiver
+    return Watch(AlertStore(database), reported, thresholds, service.clock)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_nothing_is_told_before_a_threshold(opened: Service, receiver: Receiver)
     spend(opened)
     watch_over(opened, receiver).look()
 
-    assert receiver.told() == []
+    assert receiver.reported() == []
 
 
 def test_each_threshold_is_told_once(opened: Service, receiver: Receiver) -> None:
@@ -62,13 +62,13 @@ def test_each_threshold_is_told_once(opened: Service, receiver: Receiver) -> Non
     spend(opened, 2)
     for _ in range(3):
         watch.look()
-    assert receiver.told() == [("adult", 0.5)]
+    assert receiver.reported() == [("adult", 0.5)]
 
     spend(opened)
     for _ in range(3):
         watch.look()
 
-    assert receiver.told() == [("adult", 0.5), ("adult", 0.75)]
+    assert receiver.reported() == [("adult", 0.5), ("adult", 0.75)]
     assert len({body["id"] for body in receiver.bodies}) == 2
     assert receiver.bodies[1]["sequence"] == opened.sequence()
     assert 0.2499 <= receiver.bodies[1]["remaining_fraction"] <= 0.25
@@ -79,7 +79,7 @@ def test_a_reservation_counts_as_spent(opened: Service, receiver: Receiver) -> N
     assert opened.reserve(3).status_code == 201
     watch_over(opened, receiver).look()
 
-    assert receiver.told() == [("adult", 0.5), ("adult", 0.75)]
+    assert receiver.reported() == [("adult", 0.5), ("adult", 0.75)]
 
 
 def test_what_was_passed_while_nobody_watched_is_told(opened: Service, receiver: Receiver) -> None:
@@ -90,7 +90,7 @@ def test_what_was_passed_while_nobody_watched_is_told(opened: Service, receiver:
 
     watch_over(opened, receiver).look()
 
-    assert sorted(receiver.told()) == [("adult", 0.5), ("adult", 0.75), ("other", 0.5)]
+    assert sorted(receiver.reported()) == [("adult", 0.5), ("adult", 0.75), ("other", 0.5)]
 
 
 def test_a_failure_is_tried_again_later_and_later(opened: Service, receiver: Receiver) -> None:
@@ -185,7 +185,7 @@ def test_a_raised_budget_arms_the_threshold_again(opened: Service, receiver: Rec
     spend(opened, 2)
     watch.look()
 
-    assert receiver.told() == [("adult", 0.5)] * 2
+    assert receiver.reported() == [("adult", 0.5)] * 2
     assert len({body["id"] for body in receiver.bodies}) == 2
 
 
@@ -201,7 +201,7 @@ def test_what_was_passed_is_told_even_if_the_budget_is_raised_meanwhile(
     opened.clock.advance(pause_seconds(1))
     watch.look()
 
-    assert receiver.told() == [("adult", 0.5)] * 2
+    assert receiver.reported() == [("adult", 0.5)] * 2
     assert watch.outcomes["delivered"] == 1
 
 
@@ -252,7 +252,7 @@ def serving(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
     """The service as it is served, with the watch beside it."""
     secret = tmp_path / "alert-secret"
     secret.write_bytes(SECRET + b"\n")
-    told: list[str] = []
+    reported: list[str] = []
     settings = Settings(
         f"sqlite:///{tmp_path / 'ledger.db'}",
         alert_url=receiver.url,
@@ -260,8 +260,8 @@ def serving(tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
         alert_thresholds=(0.5,),
         alert_seconds=0.05,
     )
-    with TestClient(create_server(settings, announce=told.append)) as client:
-        yield Service(client, told[0], SetClock())
+    with TestClient(create_server(settings, announce=reported.append)) as client:
+        yield Service(client, reported[0], SetClock())
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_the_served_service_tells_by_itself(server: Service, receiver: Receiver)
 
     wait_until(lambda: 'dpledger_alerts_total{outcome="delivered"} 1.0' in server.get("/metrics").text)
     assert "dpledger_alerts_waiting 0.0" in server.get("/metrics").text
-    assert receiver.told() == [("adult", 0.5)]
+    assert receiver.reported() == [("adult", 0.5)]
 
 
 def test_a_delivery_under_way_is_waited_for(tmp_path: Path, receiver: Receiver) -> None:
@@ -317,9 +317,9 @@ def test_an_unexpected_error_does_not_end_the_watch(
 
 
 def test_without_an_address_nothing_is_watched(tmp_path: Path) -> None:
-    told: list[str] = []
-    app = create_server(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"), announce=told.append)
+    reported: list[str] = []
+    app = create_server(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"), announce=reported.append)
     with TestClient(app) as client:
-        answer = client.get("/metrics", headers={"Authorization": f"Bearer {told[0]}"})
+        answer = client.get("/metrics", headers={"Authorization": f"Bearer {reported[0]}"})
 
     assert "dpledger_alerts" not in answer.text

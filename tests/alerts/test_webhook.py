@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from dpledger.alerts.webhook import SIGNATURE_HEADER, NotDelivered, Webhook, body_of, signature
-from dpledger.storage.alerts import Alert
+from dpledger.storage.repositories.alerts import Alert
 from tests.alerts.receiver import Receiver
 
 ALERT = Alert(7, "adult", 8000, "a1b2", 41, 1987, 1_700_000_000_000_000, 0, 0)

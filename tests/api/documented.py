@@ -42,8 +42,8 @@ def described_routes(page: str) -> dict[tuple[str, str], str]:
 def run(page: str) -> str:
     """The page with the answers that its examples get now, from a service on an empty ledger."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        with running(f"sqlite:///{place / 'ledger.db'}", place / "keys.json") as service:
+        database_target = Path(folder)
+        with running(f"sqlite:///{database_target / 'ledger.db'}", database_target / "keys.json") as service:
             variables = {"URL": "", "TOKEN": service.token}
             return _EXAMPLE.sub(lambda found: _answered(service, variables, found), page)
 

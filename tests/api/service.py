@@ -154,10 +154,10 @@ def problem(answer: httpx2.Response, status: int, slug: str) -> dict[str, Any]:
 @contextmanager
 def running(database: str, keys: Path, clock: SetClock | None = None, **more: Any) -> Iterator[Service]:
     """A service on a database; whoever starts it first on an empty one is told the admin token."""
-    told: list[str] = []
+    reported: list[str] = []
     clock = clock or SetClock()
     # The background task is kept out of the way: tests say themselves when something expires.
     settings = Settings(database, keys, expiry_seconds=3600.0, **more)
-    app = create_app(settings, clock=clock, announce=told.append)
+    app = create_app(settings, clock=clock, announce=reported.append)
     with TestClient(app, raise_server_exceptions=False) as client:
-        yield Service(client, told[0] if told else "", clock)
+        yield Service(client, reported[0] if reported else "", clock)

@@ -1,4 +1,4 @@
-"""Questions wait in a short line for one worker; what is asked again is not computed again."""
+"""WorkerPool wait in a short line for one worker; what is asked again is not computed again."""
 
 import asyncio
 import json
@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from dpledger.api import answering, questions, worker
-from dpledger.api.answering import (
+from dpledger.api.queries import evaluation as questions
+from dpledger.api.queries import worker
+from dpledger.api.queries import worker_pool as answering
+from dpledger.api.queries.evaluation import canonical, reply
+from dpledger.api.queries.requests import CompositionBody, ConversionBody
+from dpledger.api.queries.worker_pool import (
     BURST,
     BUSY_PACE_SECONDS,
     MOST_WAITING,
     PACE_SECONDS,
-    Questions,
-    as_told,
+    WorkerPool,
+    to_raw_response,
 )
-from dpledger.api.query_bodies import CompositionBody, ConversionBody
-from dpledger.api.questions import canonical, reply
 
 PREAMBLE = "import json, os, sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush()\n"
 ECHO = """
@@ -40,15 +42,15 @@ def question(rho: float) -> ConversionBody:
 
 
 class Fake:
-    """Questions to a stand-in worker that notes each line it reads."""
+    """WorkerPool to a stand-in worker that notes each line it reads."""
 
     def __init__(self, folder: Path, then: str = "pass") -> None:
         self.log = folder / "log"
-        self.questions = Questions(
+        self.questions = WorkerPool(
             (sys.executable, "-c", PREAMBLE + ECHO.format(log=str(self.log), then=then))
         )
 
-    def run(self, work: Callable[[Questions], Awaitable[Any]]) -> Any:
+    def run(self, work: Callable[[WorkerPool], Awaitable[Any]]) -> Any:
         async def whole() -> Any:
             try:
                 return await asyncio.wait_for(work(self.questions), 120.0)
@@ -69,7 +71,7 @@ class Fake:
 def test_an_answer_is_kept(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
 
     first, second, again = fake.run(work)
@@ -82,7 +84,7 @@ def test_only_so_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(answering, "_KEPT", 2)
     fake = Fake(tmp_path)
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         return [(await questions.ask(question(rho)))[1] for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
 
     assert [json.loads(text)["seen"] for text in fake.run(work)] == [1, 2, 1, 3, 1, 4]
@@ -92,7 +94,7 @@ def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(
     goes_on = tmp_path / "goes-on"
     fake = Fake(tmp_path, then=f"while not os.path.exists({str(goes_on)!r}): time.sleep(0.01)")
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         tasks = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(100)]
         await fake.worker_is_busy()
         tasks[0].cancel()
@@ -108,7 +110,7 @@ def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(
 def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(60)")
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         waiting = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING + 1)]
         await fake.worker_is_busy()  # the first leaves the line and occupies the worker
         clock = asyncio.get_running_loop().time
@@ -119,14 +121,14 @@ def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
         turned_away = asyncio.create_task(questions.ask(question(0.2)))
         await asyncio.sleep(0.0)
         assert turned_away.done()  # without waiting for anything
-        told = as_told(await turned_away)
+        reported = to_raw_response(await turned_away)
         await questions.close()
-        return told, await asyncio.gather(*waiting)
+        return reported, await asyncio.gather(*waiting)
 
-    told, waiting = fake.run(work)
-    assert told.status == 503
-    assert dict(told.headers)[b"retry-after"] == b"1"
-    assert json.loads(told.body)["type"] == "/problems/questions-busy"
+    reported, waiting = fake.run(work)
+    assert reported.status == 503
+    assert dict(reported.headers)[b"retry-after"] == b"1"
+    assert json.loads(reported.body)["type"] == "/problems/questions-busy"
     assert {status for status, _ in waiting} == {503}
 
 
@@ -136,7 +138,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
     monkeypatch.setattr(answering, "WALL_SECONDS", 3.0)
     fake = Fake(tmp_path, then='time.sleep(60 if "0.1" in line else 0)')
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
 
     late, well, late_again = fake.run(work)
@@ -149,7 +151,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then='"0.1" in line and sys.exit(1)')
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2)]
 
     assert [status for status, _ in fake.run(work)] == [503, 200]
@@ -158,7 +160,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "print('hello')")])
 def test_a_worker_that_does_not_start_is_told(command: tuple[str, ...]) -> None:
     async def work() -> Any:
-        questions = Questions(command)
+        questions = WorkerPool(command)
         try:
             return await questions.ask(question(0.1))
         finally:
@@ -174,7 +176,7 @@ def test_questions_beyond_a_burst_take_their_time_and_more_beside_authorizations
     fake = Fake(tmp_path)
     fake.questions._deciding = lambda: deciding
 
-    async def work(questions: Questions) -> float:
+    async def work(questions: WorkerPool) -> float:
         clock = asyncio.get_running_loop().time
         await questions.ask(question(0.1))
         began = clock()
@@ -190,19 +192,19 @@ def test_who_would_wait_too_long_for_a_turn_is_told_at_once(tmp_path: Path) -> N
     fake = Fake(tmp_path)
     fake.questions._deciding = lambda: True
 
-    async def work(questions: Questions) -> list[int]:
+    async def work(questions: WorkerPool) -> list[int]:
         await questions.ask(question(0.1))
         asked = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(200)]
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0.1)
-        told = [task.result()[0] for task in asked if task.done()]
+        reported = [task.result()[0] for task in asked if task.done()]
         for task in asked:
             task.cancel()
-        return told
+        return reported
 
-    told = fake.run(work)
-    assert told.count(503) >= 100
-    assert fake.questions.outcomes["full"] == told.count(503)
+    reported = fake.run(work)
+    assert reported.count(503) >= 100
+    assert fake.questions.outcomes["full"] == reported.count(503)
 
 
 def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
 
 def test_the_worker_answers_as_the_function_does() -> None:
     async def work() -> Any:
-        questions = Questions()
+        questions = WorkerPool()
         try:
             return await questions.ask(question(0.1)), await questions.ask(question(-0.1))
         finally:
@@ -275,7 +277,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(0.1)")
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         greedy = [asyncio.create_task(questions.ask(question(1.0 + k), "greedy")) for k in range(100)]
         await fake.worker_is_busy()
         await until(lambda: questions.outcomes["full"] > 0)
@@ -296,7 +298,7 @@ def test_a_question_keeps_its_place_when_its_asker_comes_back(
     monkeypatch.setattr(answering, "PATIENCE_SECONDS", 0.3)
     fake = Fake(tmp_path, then="time.sleep(0.8)")
 
-    async def work(questions: Questions) -> Any:
+    async def work(questions: WorkerPool) -> Any:
         statuses = []
         while 200 not in statuses:
             statuses.append((await questions.ask(question(0.1)))[0])
@@ -309,12 +311,12 @@ def test_a_question_keeps_its_place_when_its_asker_comes_back(
 def test_who_is_turned_away_is_told_for_how_long(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(0.4)")
 
-    async def work(questions: Questions) -> int:
+    async def work(questions: WorkerPool) -> int:
         asked = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING)]
         await until(lambda: questions.retry_seconds > 1)
-        told = dict(as_told((503, "{}"), questions.retry_seconds).headers)
+        reported = dict(to_raw_response((503, "{}"), questions.retry_seconds).headers)
         for task in asked:
             task.cancel()
-        return int(told[b"retry-after"])
+        return int(reported[b"retry-after"])
 
     assert 1 < fake.run(work) <= 10

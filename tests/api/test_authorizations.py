@@ -15,13 +15,13 @@ import pytest
 
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.api import authorizing
-from dpledger.api.answers import AuthorizationAnswer, Refusal
-from dpledger.api.body import MAX_BODY_BYTES
-from dpledger.ledger.charging import Charger
-from dpledger.ledger.entries import Charge
+from dpledger.api import fast_path as authorizing
+from dpledger.api.http.body import MAX_BODY_BYTES
+from dpledger.api.schemas.responses import AuthorizationAnswer, Refusal
+from dpledger.ledger.charges import Charger
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.receipts import BadReceipt, verify_receipt
-from dpledger.ledger.requests import Spend
 from dpledger.ledger.service import LedgerService
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, problem
 
@@ -211,9 +211,9 @@ def test_a_key_in_flight_is_told_to_come_back(adult: Service) -> None:
         assert release.wait(THREAD_SECONDS)
         return decide(self, *arguments)
 
-    house = adult.app.state.house
+    services = adult.app.state.services
     first: list[httpx2.Response] = []
-    with mock.patch.object(house.committer, "_decide", slow.__get__(house.ledger)):
+    with mock.patch.object(services.committer, "_decide", slow.__get__(services.ledger)):
         asking = threading.Thread(target=lambda: first.append(adult.authorize(key="k")))
         asking.start()
         assert entered.wait(THREAD_SECONDS)
@@ -232,7 +232,7 @@ def test_steps_whose_price_takes_long_hold_up_no_others(adult: Service, ask: Cal
     adult.open("other", RDP)
     search = {"mechanism": "above-threshold", "noise": "laplace", "sensitivity": 1.0, "epsilon": 0.1}
     entered, release = threading.Event(), threading.Event()
-    charger: Charger = adult.app.state.house.ledger._teller.charger
+    charger: Charger = adult.app.state.services.ledger._executor.charger
     charge = charger.charge
 
     def slow(spend: Spend) -> Charge:
@@ -371,7 +371,7 @@ def test_bodies_are_remembered_only_while_there_is_room(adult: Service) -> None:
         for run in ["a", "b", "a", "c", "b", "a"]:
             made(adult.authorize({**GAUSSIAN, "noise_std": 100.0}, run=run))
 
-    assert len(adult.app.desk._read) == 2
+    assert len(adult.app.responses._read) == 2
     entries = adult.shown("/v1/datasets/adult/entries", kind="authorized")["items"]
     assert [entry["run"] for entry in entries] == ["a", "b", "a", "c", "b", "a"]
 

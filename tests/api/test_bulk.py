@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.answers import BulkAnswer
-from dpledger.api.schemas import BulkBody
+from dpledger.api.schemas.requests import BulkBody
+from dpledger.api.schemas.responses import BulkAnswer
 from dpledger.ledger.bulk import no_pause
-from dpledger.ledger.ports import Intent
-from dpledger.ledger.requests import Spend
+from dpledger.ledger.model.requests import Spend
+from dpledger.ledger.ports import IdempotentRequest
 from tests.api.service import GAUSSIAN, POISSON, Service, made, problem
 
 
@@ -147,9 +147,9 @@ ROOMY = {"accounting": "zcdp", "rho": 1000.0}
 
 
 def decided(service: Service, mode: str, spends: list[Spend], key: bytes, pause: Any = no_pause) -> Any:
-    house = service.app.state.house
-    actor = house.gatekeeper.caller(f"Bearer {service.token}").id
-    answer = house.ledger.authorize_all(spends, mode, Intent(actor, key * 16, b"r" * 16), pause)
+    services = service.app.state.services
+    actor = services.gatekeeper.caller(f"Bearer {service.token}").id
+    answer = services.ledger.authorize_all(spends, mode, IdempotentRequest(actor, key * 16, b"r" * 16), pause)
     return answer.outcome, json.loads(answer.body)["results"], answer.replayed
 
 
@@ -208,7 +208,7 @@ def test_a_long_list_is_answered_again_without_a_lock(service: Service) -> None:
     service.open("adult", ROOMY)
     first = decided(service, "each", spends(), b"k")
 
-    storage = service.app.state.house.storage
+    storage = service.app.state.services.storage
     with storage.begin():  # on SQLite nobody else can write now
         again = decided(service, "each", spends(), b"k")
 
@@ -244,13 +244,13 @@ def test_lists_and_single_spends_together_never_spend_too_much(service: Service)
 
 def test_long_lists_that_queue_up_are_told_to_come_back(service: Service) -> None:
     service.open("adult", ROOMY)
-    house = service.app.state.house
-    house.lists.waiting = 1000
+    services = service.app.state.services
+    services.lists.waiting = 1000
     try:
         answer = service.bulk("each", *[item()] * LONG)
         assert answer.headers["retry-after"]
         problem(answer, 503, "unavailable")
         made(service.bulk("each", item()))
     finally:
-        house.lists.waiting = 0
+        services.lists.waiting = 0
     made(service.bulk("each", *[item()] * LONG))

@@ -54,8 +54,8 @@ def bounded(folder: Path, most: int = 50, seconds: float = SOON_SECONDS) -> Iter
         head_seconds=seconds,
         body_seconds=seconds,
     )
-    told: list[str] = []
-    app = create_server(settings, announce=told.append)
+    reported: list[str] = []
+    app = create_server(settings, announce=reported.append)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         protocol = bounded_protocol(app, settings)
@@ -65,7 +65,7 @@ def bounded(folder: Path, most: int = 50, seconds: float = SOON_SECONDS) -> Iter
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        yield Bounded(listener.getsockname()[1], told[0])
+        yield Bounded(listener.getsockname()[1], reported[0])
         server.should_exit = True
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()
@@ -97,9 +97,9 @@ def answered(connection: socket.socket) -> int:
 @pytest.mark.parametrize("sent", ["", "P", HEAD, f"{HEAD}Content-Length: 5"], ids=["nothing", "P", "h", "l"])
 def test_a_head_that_does_not_arrive_is_not_waited_for(service: Bounded, sent: str) -> None:
     with service.send(sent) as connection:
-        told = everything(connection)
-    assert told.startswith(b"HTTP/1.1 408 ")
-    assert json.loads(told.partition(b"\r\n\r\n")[2])["type"] == "/problems/request-timeout"
+        reported = everything(connection)
+    assert reported.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(reported.partition(b"\r\n\r\n")[2])["type"] == "/problems/request-timeout"
     assert service.metric('dpledger_connections_ended_total{reason="head_timeout"}') == 1
 
 
@@ -116,9 +116,9 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(service: Bounded, path: s
 
 def test_what_was_answered_before_its_body_arrived_is_not_answered_twice(service: Bounded) -> None:
     with service.send(f"{HEAD}Content-Length: 100\r\n\r\n{{") as connection:
-        told = everything(connection)
-    assert told.startswith(b"HTTP/1.1 401 ")
-    assert told.count(b"HTTP/1.1") == 1
+        reported = everything(connection)
+    assert reported.startswith(b"HTTP/1.1 401 ")
+    assert reported.count(b"HTTP/1.1") == 1
 
 
 def test_a_head_that_trickles_is_not_waited_for(service: Bounded) -> None:
@@ -142,10 +142,10 @@ def test_half_sent_requests_make_room_for_whole_ones(tmp_path: Path) -> None:
         half = [stack.enter_context(service.send(HEAD)) for _ in range(30)]
         with service.send(ALIVE) as connection:
             assert answered(connection) == 200
-        told = everything(half[0])
-        assert told.startswith(b"HTTP/1.1 503 ")
-        assert b"Retry-After: 1\r\n" in told
-        assert json.loads(told.partition(b"\r\n\r\n")[2])["type"] == "/problems/too-many-connections"
+        reported = everything(half[0])
+        assert reported.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 1\r\n" in reported
+        assert json.loads(reported.partition(b"\r\n\r\n")[2])["type"] == "/problems/too-many-connections"
         assert service.metric('dpledger_connections_ended_total{reason="too_many"}') >= 20
 
 

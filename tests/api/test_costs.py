@@ -17,7 +17,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.api import schemas
+from dpledger.api.schemas import requests as schemas
 from tests.api.service import Service
 
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 2.0}
@@ -146,7 +146,7 @@ def test_a_bound_that_may_take_long_is_left_to_the_worker(
 ) -> None:
     chosen = body(releases=[GAUSSIAN, release], adjacency="replace-one", orders=[2.0, 8.0])
     step = Step.from_fields(chosen["releases"], None, "replace-one")
-    questions = shared.app.state.house.questions
+    questions = shared.app.state.services.questions
     before = questions.outcomes["answered"] + questions.outcomes["kept"]
 
     cost = client.post("/v1/costs", json=chosen).json()["cost"]

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.answers import BudgetAnswer, BudgetChangeAnswer, DatasetAnswer, DatasetPage, OpenedAnswer
+from dpledger.api.schemas.responses import (
+    BudgetAnswer,
+    BudgetChangeAnswer,
+    DatasetAnswer,
+    DatasetPage,
+    OpenedAnswer,
+)
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, ZCDP, Service, made, problem
 
 BUDGETS: list[dict[str, Any]] = [

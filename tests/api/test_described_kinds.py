@@ -11,7 +11,7 @@ from dpledger.accounting.sampling import Scheme
 from dpledger.accounting.steps import mechanism_from_fields
 from dpledger.api.app import create_app
 from dpledger.api.describing import NOISES
-from dpledger.ledger.budget import Accounting, fields_of
+from dpledger.ledger.model.budget import Accounting, fields_of
 from dpledger.settings import Settings
 
 SCHEMAS: dict[str, Any] = create_app(Settings()).openapi()["components"]["schemas"]

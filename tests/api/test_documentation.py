@@ -10,7 +10,7 @@ import pytest
 from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.sampling import Adjacency
 from dpledger.api.app import create_app
-from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Accounting, Budget
 from dpledger.ledger.planning import plan_of, unspent_plan_warnings
 from dpledger.settings import Settings
 from tests.api.documented import PAGE, described_routes, routes, run

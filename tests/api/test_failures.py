@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from dpledger.api.logs import JsonFormatter
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import HighWaterMarks
-from dpledger.storage.engines import normalized_url
+from dpledger.storage.engine.engines import normalized_url
 from dpledger.storage.tables import metadata
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
@@ -43,7 +43,7 @@ def away(*_: Any) -> Any:
 
 def test_a_database_that_is_away_is_a_503_that_says_when_to_come_back(adult: Service) -> None:
     made(adult.authorize())
-    storage = adult.app.state.house.storage
+    storage = adult.app.state.services.storage
     with mock.patch.object(storage, "begin", away), mock.patch.object(storage, "dataset", away):
         answers = [
             adult.authorize(key="k"),
@@ -60,7 +60,7 @@ def test_a_database_that_is_away_is_a_503_that_says_when_to_come_back(adult: Ser
 
 def test_a_token_is_not_refused_because_the_database_is_away(adult: Service) -> None:
     bearer = adult.make_token("read")
-    with mock.patch.object(adult.app.state.house.tokens, "get", away):
+    with mock.patch.object(adult.app.state.services.tokens, "get", away):
         answers = [bearer.get("/v1/datasets"), bearer.authorize()]
 
     for answer in answers:
@@ -72,7 +72,7 @@ def broken(*_: Any) -> Any:
 
 
 def test_a_fault_tells_the_caller_nothing_and_the_log_where(adult: Service, log: list[str]) -> None:
-    storage = adult.app.state.house.storage
+    storage = adult.app.state.services.storage
     with mock.patch.object(storage, "begin", broken), mock.patch.object(storage, "dataset", broken):
         answers = [adult.authorize(), adult.get("/v1/datasets/adult")]
 
@@ -115,7 +115,7 @@ def test_no_secret_is_logged(service: Service, log: list[str]) -> None:
 
 
 def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None:
-    adult.app.state.house.committer.stop()
+    adult.app.state.services.committer.stop()
 
     answer = adult.authorize()
 
@@ -124,11 +124,11 @@ def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None
 
 
 def test_who_hangs_up_at_the_end_does_not_leave_others_waiting(adult: Service) -> None:
-    adult.app.state.house.committer.stop()
+    adult.app.state.services.committer.stop()
     asked: Any = mock.Mock()
 
     async def two_of_which_one_hangs_up() -> object:
-        gone, waiting = adult.app.desk._queued(asked), adult.app.desk._queued(asked)
+        gone, waiting = adult.app.responses._enqueue(asked), adult.app.responses._enqueue(asked)
         gone.cancel()
         return await asyncio.wait_for(waiting, 30.0)
 
@@ -159,7 +159,7 @@ def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Servi
     portal = adult.client.portal
     assert portal is not None
     with (
-        mock.patch.object(adult.app.state.house.reader, "export", lines),
+        mock.patch.object(adult.app.state.services.reader, "export", lines),
         mock.patch("dpledger.api.routes.entries._LINES_A_CHUNK", 1),
         pytest.raises(ZeroDivisionError),
     ):
@@ -177,7 +177,7 @@ def lose_everything(service: Service, database_url: str) -> None:
             if table.name not in ("meta", "tokens"):
                 connection.execute(sa.delete(table))
     other.dispose()
-    storage = service.app.state.house.storage
+    storage = service.app.state.services.storage
     storage.database.engine.dispose()
     # That everything is gone is noticed by its marks (tests/deploy/test_rollback.py), and accepted here.
     storage.marks.close()

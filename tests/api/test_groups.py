@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from dpledger.accounting.errors import Unproven
 from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Release
-from dpledger.api.routing import GuardedRoute, public
+from dpledger.api.http.routing import GuardedRoute, public
 from dpledger.ledger.errors import KeyReused, NotFound, TokenEnded, Unavailable
-from dpledger.ledger.ports import Intent
-from dpledger.ledger.requests import Answer, Authorization, Spend
+from dpledger.ledger.model.requests import Answer, Authorization, Spend
+from dpledger.ledger.ports import IdempotentRequest
 from tests.api.service import GAUSSIAN, Service, made
 
 RELEASE = Release.from_fields(GAUSSIAN)
@@ -22,7 +22,7 @@ RELEASE = Release.from_fields(GAUSSIAN)
 def asked(service: Service, key: str, run: str = "r", **more: Any) -> Authorization:
     spend = Spend("adult", run, (RELEASE,), **{"sample": Sample(), **more})
     actor = service.token.split("_")[1]
-    return Authorization(spend, Intent(actor, key.encode().ljust(16), run.encode().ljust(16)))
+    return Authorization(spend, IdempotentRequest(actor, key.encode().ljust(16), run.encode().ljust(16)))
 
 
 def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
@@ -37,7 +37,7 @@ def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
         asked(adult, "d3", run="other"),
     ]
 
-    replies = adult.app.state.house.ledger.authorize("adult", group)
+    replies = adult.app.state.services.ledger.authorize("adult", group)
 
     first, again, other, unproven, nowhere, *rest, last, last_again, last_other = replies
     assert isinstance(first, Answer)
@@ -54,7 +54,7 @@ def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
 
 
 def test_a_later_group_answers_from_what_is_stored(adult: Service) -> None:
-    ledger = adult.app.state.house.ledger
+    ledger = adult.app.state.services.ledger
     (first,) = ledger.authorize("adult", [asked(adult, "a")])
 
     again, other, fresh = ledger.authorize(
@@ -68,9 +68,9 @@ def test_a_later_group_answers_from_what_is_stored(adult: Service) -> None:
 
 def test_an_ended_token_ends_its_own_requests_alone(adult: Service) -> None:
     stranger = asked(adult, "a")
-    stranger = Authorization(stranger.spend, stranger.intent._replace(actor="stranger"))
+    stranger = Authorization(stranger.spend, stranger.call._replace(actor="stranger"))
 
-    ended, granted = adult.app.state.house.ledger.authorize("adult", [stranger, asked(adult, "a")])
+    ended, granted = adult.app.state.services.ledger.authorize("adult", [stranger, asked(adult, "a")])
 
     assert isinstance(ended, TokenEnded)
     assert granted.outcome == "granted"
@@ -78,14 +78,14 @@ def test_an_ended_token_ends_its_own_requests_alone(adult: Service) -> None:
 
 def test_a_group_for_an_unknown_dataset_fails_as_one(service: Service) -> None:
     with pytest.raises(NotFound):
-        service.app.state.house.ledger.authorize("adult", [asked(service, "a")])
+        service.app.state.services.ledger.authorize("adult", [asked(service, "a")])
 
 
 def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Service) -> None:
-    """Between reading the book and its partitions somebody spends, each time."""
+    """Between reading the state and its partitions somebody spends, each time."""
     made(adult.post("/v1/datasets/adult/partitions", {"names": ["p"]}))
     small = {**GAUSSIAN, "noise_std": 100.0}
-    storage = adult.app.state.house.storage
+    storage = adult.app.state.services.storage
     read_partitions = storage.partitions
     moves: list[int] = []
 
@@ -96,7 +96,7 @@ def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Servic
         return found
 
     with mock.patch.object(storage, "partitions", partitions):
-        verdict = adult.app.state.house.reader.verification("adult")
+        verdict = adult.app.state.services.reader.verification("adult")
 
     assert moves == [3, 4, 5]
     assert verdict["valid"] is True
@@ -105,7 +105,7 @@ def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Servic
 
 @pytest.mark.parametrize("error", [Unavailable("away"), ZeroDivisionError("a fault")])
 def test_expiry_goes_on_after_an_error(adult: Service, error: Exception) -> None:
-    house = adult.app.state.house
+    services = adult.app.state.services
     calls: list[str] = []
 
     def fail() -> int:
@@ -113,15 +113,15 @@ def test_expiry_goes_on_after_an_error(adult: Service, error: Exception) -> None
         raise error
 
     async def some_turns() -> None:
-        with mock.patch.object(house, "settings", mock.Mock(expiry_seconds=0.0)):
-            task = asyncio.get_running_loop().create_task(house._expire_now_and_then())
+        with mock.patch.object(services, "settings", mock.Mock(expiry_seconds=0.0)):
+            task = asyncio.get_running_loop().create_task(services._expire_now_and_then())
             while len(calls) < 3:
                 await asyncio.sleep(0.001)
             task.cancel()
 
     portal = adult.client.portal
     assert portal is not None
-    with mock.patch.object(house.ledger, "expire_due", fail):
+    with mock.patch.object(services.ledger, "expire_due", fail):
         portal.call(some_turns)
 
     assert len(calls) >= 3

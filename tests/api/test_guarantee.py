@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.answers import BudgetAnswer, BudgetChangeAnswer, DatasetAnswer, OpenedAnswer
+from dpledger.api.schemas.responses import BudgetAnswer, BudgetChangeAnswer, DatasetAnswer, OpenedAnswer
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, ZCDP, Service, made, problem
 
 RDP: dict[str, Any] = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}

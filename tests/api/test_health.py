@@ -43,12 +43,12 @@ def test_a_service_with_another_schema_is_not_ready(service: Service) -> None:
 def test_a_service_that_lost_its_database_is_alive_but_not_ready(
     service: Service, database_url: str, request: pytest.FixtureRequest
 ) -> None:
-    house = service.app.state.house
+    services = service.app.state.services
     with without_database(database_url, request):
-        house.storage.database.reading.dispose()
+        services.storage.database.reading.dispose()
         problem(service.client.get("/readyz"), 503, "unavailable")
         assert service.client.get("/healthz").status_code == 200
-        house.storage.database.reading.dispose()
+        services.storage.database.reading.dispose()
 
     assert service.client.get("/readyz").status_code == 200
 

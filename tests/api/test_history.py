@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.answers import EntryAnswer, EntryPage, RunPage, VerificationAnswer
+from dpledger.api.schemas.responses import EntryAnswer, EntryPage, RunPage, VerificationAnswer
 from tests.api.service import GAUSSIAN, Service, made, problem
 
 ENTRIES = "/v1/datasets/adult/entries"
@@ -133,7 +133,7 @@ def test_a_long_export_is_complete(service: Service) -> None:
 
 def execute(service: Service, statement: str) -> None:
     """Alter the database behind the service's back."""
-    with service.app.state.house.storage.database.engine.begin() as connection:
+    with service.app.state.services.storage.database.engine.begin() as connection:
         connection.exec_driver_sql(statement)
 
 

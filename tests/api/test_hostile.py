@@ -108,14 +108,14 @@ def test_an_item_is_not_failed_for_good_because_the_database_was_away(adult: Ser
     def away(_name: str) -> DatasetRow:
         raise Unavailable("the database is away")
 
-    with mock.patch.object(adult.app.state.house.storage, "dataset", away):
+    with mock.patch.object(adult.app.state.services.storage, "dataset", away):
         problem(adult.bulk("each", *items, key="k"), 503, "unavailable")
     again = made(adult.bulk("each", *items, key="k"))
     assert [list(each) for each in again["results"]] == [["granted"], ["granted"]]
 
 
 def test_a_dataset_may_be_opened_while_a_list_is_read(adult: Service) -> None:
-    storage: SqlStorage = adult.app.state.house.storage
+    storage: SqlStorage = adult.app.state.services.storage
     found = storage.dataset
     first = mock.Mock(side_effect=[NotFound("dataset", "adult")])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.logs import REQUEST_ID, JsonFormatter, redacted
+from dpledger.api.logs import REQUEST_ID, JsonFormatter, redact
 
 
 def line(name: str, message: str, *args: object, **more: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_a_request_is_logged_in_fields_and_without_its_query() -> None:
 )
 def test_secrets_are_taken_out(text: str, hidden: str) -> None:
     assert hidden in text
-    assert hidden not in redacted(text)
+    assert hidden not in redact(text)
 
 
 def test_a_process_writes_nothing_but_json() -> None:

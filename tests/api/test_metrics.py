@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dpledger import __version__
 from dpledger.api.app import create_app
 from dpledger.api.metrics import SECONDS, Distribution, Metrics
-from dpledger.ledger.requests import Answer
+from dpledger.ledger.model.requests import Answer
 from dpledger.settings import Settings
 from tests.api.service import GAUSSIAN, ZCDP, Service, SetClock, problem
 
@@ -112,7 +112,7 @@ def test_groups_are_measured(adult: Service) -> None:
 def test_waiting_for_a_lock_is_measured(adult: Service) -> None:
     """Somebody else holds the dataset for a while: every database has its own way to wait for that."""
     held_seconds = 1.5
-    storage = adult.app.state.house.storage
+    storage = adult.app.state.services.storage
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -136,12 +136,12 @@ def test_waiting_for_a_lock_is_measured(adult: Service) -> None:
 @pytest.fixture
 def chosen(tmp_path: Path) -> Iterator[Service]:
     """A service that is to tell what is left of two datasets, one of which nobody opened."""
-    told: list[str] = []
+    reported: list[str] = []
     settings = Settings(
         f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "keys.json", metrics_datasets=("adult", "nobody")
     )
-    with TestClient(create_app(settings, announce=told.append)) as client:
-        yield Service(client, told[0], SetClock())
+    with TestClient(create_app(settings, announce=reported.append)) as client:
+        yield Service(client, reported[0], SetClock())
 
 
 def test_what_is_left_is_told_for_the_chosen_datasets_alone(chosen: Service) -> None:
@@ -186,7 +186,7 @@ def test_only_a_token_that_reads_every_dataset_reads_metrics(adult: Service) -> 
 
 def test_two_services_count_apart() -> None:
     one, two = Metrics(), Metrics()
-    one.authorized(0.1)
+    one.observe_authorization(0.1)
 
     def count(metrics: Metrics) -> float:
         route = "/v1/datasets/{dataset}/authorizations"
@@ -197,11 +197,11 @@ def test_two_services_count_apart() -> None:
 
 
 def test_an_application_that_is_started_again_tells_each_number_once(tmp_path: Path) -> None:
-    told: list[str] = []
-    app = create_app(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"), announce=told.append)
+    reported: list[str] = []
+    app = create_app(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"), announce=reported.append)
     for _ in range(2):
         with TestClient(app) as client:
-            text = Service(client, told[0], SetClock()).get("/metrics").text
+            text = Service(client, reported[0], SetClock()).get("/metrics").text
 
     types = [line for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
@@ -240,7 +240,7 @@ def test_a_group_whose_transaction_fails_counts_as_errors() -> None:
     def fail(_name: str, _group: Any) -> Any:
         raise OSError("the disk is gone")
 
-    decide: Any = metrics.watched(fail)
+    decide: Any = metrics.observe_groups(fail)
     with pytest.raises(OSError, match="disk"):
         decide("adult", [None] * 3)
 
@@ -252,13 +252,13 @@ def test_a_group_whose_transaction_fails_counts_as_errors() -> None:
 def test_counting_costs_an_authorization_next_to_nothing() -> None:
     """An authorization takes some hundred microseconds at least; counting it takes a few at most."""
     metrics, group = Metrics(), [Answer("granted", "{}")] * 64
-    decide: Any = metrics.watched(lambda _name, given: given)
+    decide: Any = metrics.observe_groups(lambda _name, given: given)
 
     def seconds_for_one() -> float:
         started = time.thread_time()
         decide("adult", group)
         for _ in group:
-            metrics.authorized(SECONDS[0])
+            metrics.observe_authorization(SECONDS[0])
         return (time.thread_time() - started) / len(group)
 
     assert statistics.median(seconds_for_one() for _ in range(200)) < 5e-6

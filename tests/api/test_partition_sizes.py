@@ -10,7 +10,7 @@ from mpmath import mp
 
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.ledger import sitting
+from dpledger.ledger import unit_of_work as unit
 from dpledger_client import WithoutReplacement
 from tests.accounting.quadrature import normal_integral
 from tests.api.service import GAUSSIAN, Service, made, problem
@@ -87,7 +87,7 @@ def test_a_ledger_that_granted_it_is_verified_but_its_sample_is_not_looked_at_ag
 ) -> None:
     """As ledgers do that were written before this was refused."""
     opened(service)
-    with mock.patch.object(sitting, "check_equal_sizes"):
+    with mock.patch.object(unit, "check_equal_sizes"):
         drawn = made(spend(service, SIZED["sampled"]))["sample"]["id"]
         made(spend(service, SIZED["mixture"]))
 

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from dpledger.api.answers import PartitionPage, PartitionsAnswer
+from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer
 from dpledger.storage.transaction import SqlTransaction
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 

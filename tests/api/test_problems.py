@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
-from dpledger.api import body, schemas
-from dpledger.api.body import LISTS, MAX_KEYS, ORDINARY, parse_json
-from dpledger.api.schemas import CostRequest
+from dpledger.api.http import body
+from dpledger.api.http.body import LISTS, MAX_KEYS, ORDINARY, parse_json
+from dpledger.api.schemas import requests as schemas
+from dpledger.api.schemas.requests import CostRequest
 from dpledger.server import create_server
 from dpledger.settings import Settings
 from tests.api.service import Service, problem

@@ -3,8 +3,13 @@
 import pytest
 import sqlalchemy as sa
 
-from dpledger.api.answers import ReservationAnswer, ReservationPage, ReservationState, SettlementAnswer
-from dpledger.storage.codec import Damaged
+from dpledger.api.schemas.responses import (
+    ReservationAnswer,
+    ReservationPage,
+    ReservationState,
+    SettlementAnswer,
+)
+from dpledger.storage.engine.codec import Damaged
 from tests.api.service import GAUSSIAN, Service, made, problem
 
 
@@ -88,10 +93,10 @@ def test_an_authorization_is_no_reservation(adult: Service) -> None:
 def test_an_expired_reservation_is_charged_in_full(adult: Service) -> None:
     held = made(adult.reserve(3, seconds=60))
     adult.clock.advance(59.9)
-    assert adult.app.state.house.ledger.expire_due() == 0
+    assert adult.app.state.services.ledger.expire_due() == 0
     adult.clock.advance(0.1)
 
-    assert adult.app.state.house.ledger.expire_due() == 1
+    assert adult.app.state.services.ledger.expire_due() == 1
 
     assert spent(adult) >= 3 * 0.125
     assert adult.budget()["reserved"]["open"] == 0
@@ -168,12 +173,12 @@ def test_the_background_task_expires_what_is_due(adult: Service) -> None:
     """The task is a loop around ``expire_due``: one turn of it, with the loop's pause taken out."""
     made(adult.reserve(1, seconds=60))
     adult.clock.advance(61)
-    house = adult.app.state.house
+    services = adult.app.state.services
     portal = adult.client.portal
     assert portal is not None
 
     async def one_turn() -> int:
-        found: int = await house.write(house.ledger.expire_due)
+        found: int = await services.write(services.ledger.expire_due)
         return found
 
     assert portal.call(one_turn) == 1
@@ -184,13 +189,13 @@ def test_a_dataset_that_cannot_be_read_does_not_keep_others_from_expiring(adult:
     adult.open("census")
     for name, seconds in (("adult", 60), ("census", 61)):
         made(adult.reserve(1, dataset=name, seconds=seconds))
-    house = adult.app.state.house
-    with house.storage.database.begin() as session:
+    services = adult.app.state.services
+    with services.storage.database.begin() as session:
         session.change(sa.text("UPDATE charges SET step = 'spoilt' WHERE dataset_id = 1"), {})
     adult.clock.advance(62)
 
     with pytest.raises(Damaged):
-        house.ledger.expire_due()
+        services.ledger.expire_due()
     assert adult.budget("census")["reserved"]["open"] == 0
     assert adult.budget("adult")["reserved"]["open"] == 1
 
@@ -247,7 +252,7 @@ def test_a_reservation_says_whether_it_is_open(adult: Service) -> None:
     adult.clock.advance(6)
     due = adult.shown(f"/v1/reservations/{later['id']}")
     assert (due["state"], due["expires_in_seconds"]) == ("open", 0.0)
-    adult.app.state.house.ledger.expire_due()
+    adult.app.state.services.ledger.expire_due()
     assert adult.shown(f"/v1/reservations/{later['id']}")["state"] == "expired"
 
 

@@ -20,8 +20,10 @@ WAIT_SECONDS = 30
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, str, uvicorn.Server]]:
     """Its address, its first admin token, and the server."""
-    told: list[str] = []
-    app = create_app(Settings(f"sqlite:///{folder / 'ledger.db'}", expiry_seconds=0.05), announce=told.append)
+    reported: list[str] = []
+    app = create_app(
+        Settings(f"sqlite:///{folder / 'ledger.db'}", expiry_seconds=0.05), announce=reported.append
+    )
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
@@ -31,7 +33,7 @@ def served(folder: Path) -> Iterator[tuple[str, str, uvicorn.Server]]:
         while not server.started:
             assert thread.is_alive()
             started.wait(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", told[0], server
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", reported[0], server
         server.should_exit = True
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()
@@ -105,8 +107,8 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
 @contextmanager
 def served_again(folder: Path, token: str) -> Iterator[int]:
     """The same ledger in a new process's place; a second start announces nothing."""
-    told: list[str] = []
-    app = create_app(Settings(f"sqlite:///{folder / 'ledger.db'}"), announce=told.append)
+    reported: list[str] = []
+    app = create_app(Settings(f"sqlite:///{folder / 'ledger.db'}"), announce=reported.append)
 
     async def sequence() -> int:
         transport = httpx2.ASGITransport(app=app)
@@ -119,4 +121,4 @@ def served_again(folder: Path, token: str) -> Iterator[int]:
             return found
 
     yield asyncio.run(sequence())
-    assert told == []
+    assert reported == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.answers import TokenMadeAnswer, TokenPage
+from dpledger.api.schemas.responses import TokenMadeAnswer, TokenPage
 from dpledger.auth import gatekeeper
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
@@ -31,8 +31,8 @@ def test_a_token_is_made_listed_and_revoked(service: Service) -> None:
 
 def test_the_secret_is_nowhere_in_the_database(service: Service) -> None:
     secret = service.make_token("read").token.split("_")[2]
-    house = service.app.state.house
-    with house.storage.database.engine.connect() as connection:
+    services = service.app.state.services
+    with services.storage.database.engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM tokens").fetchall()
 
     assert len(rows) == 2
@@ -177,7 +177,7 @@ def test_a_token_expires(adult: Service) -> None:
 
 def revoke_elsewhere(service: Service, token: str) -> None:
     """As another replica would: this one's memory learns nothing of it."""
-    service.app.state.house.tokens.revoke(token.split("_")[1], service.clock.now_us())
+    service.app.state.services.tokens.revoke(token.split("_")[1], service.clock.now_us())
 
 
 def test_a_revoked_token_decides_nothing_from_that_moment_on(adult: Service) -> None:
@@ -211,7 +211,7 @@ def test_a_revoked_token_reads_nothing_after_two_seconds(
     assert gatekeeper.FRESH_SECONDS <= 2.0
 
     now = monotonic()
-    monkeypatch.setattr(adult.app.state.house.gatekeeper, "_elapsed", lambda: now + 2.1)
+    monkeypatch.setattr(adult.app.state.services.gatekeeper, "_elapsed", lambda: now + 2.1)
 
     problem(bearer.get("/v1/datasets"), 401, "unauthenticated")
 
@@ -224,7 +224,7 @@ def test_a_revoked_token_learns_nothing_from_a_spend_that_is_not_decided(
     revoke_elsewhere(adult, bearer.token)
 
     now = monotonic()
-    monkeypatch.setattr(adult.app.state.house.gatekeeper, "_elapsed", lambda: now + 2.1)
+    monkeypatch.setattr(adult.app.state.services.gatekeeper, "_elapsed", lambda: now + 2.1)
 
     problem(bearer.authorize(dataset="nowhere"), 401, "unauthenticated")
     problem(bearer.authorize(sample={"scheme": "without-replacement", "rate": 0.1}), 401, "unauthenticated")

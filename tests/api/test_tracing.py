@@ -31,11 +31,11 @@ def spans() -> InMemorySpanExporter:
 def traced(tmp_path: Path, spans: InMemorySpanExporter) -> Iterator[Service]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    told: list[str] = []
+    reported: list[str] = []
     settings = Settings(f"sqlite:///{tmp_path / 'ledger.db'}", otel=True)
-    app = create_app(settings, announce=told.append, tracer_provider=provider)
+    app = create_app(settings, announce=reported.append, tracer_provider=provider)
     with TestClient(app, raise_server_exceptions=False) as client:
-        yield Service(client, told[0], SetClock())
+        yield Service(client, reported[0], SetClock())
     provider.shutdown()
 
 

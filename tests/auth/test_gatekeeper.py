@@ -12,9 +12,9 @@ from dpledger.auth.issuer import Issuer, TokenRequest
 from dpledger.auth.scopes import Scope, covers
 from dpledger.auth.tokens import TokenSecret
 from dpledger.ledger.errors import KeyReused, NotFound
-from dpledger.ledger.ports import Intent
+from dpledger.ledger.ports import IdempotentRequest
+from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.tokens import TokenStore
 from tests.api.service import SetClock
 
 KEY = bytes(range(32))
@@ -92,12 +92,12 @@ def test_a_shown_token_is_recognised(issuer: Issuer, keeper: Gatekeeper) -> None
 
 def test_memory_answers_while_it_is_fresh(issuer: Issuer, keeper: Gatekeeper, store: TokenStore) -> None:
     token = issuer.create(READ)
-    assert keeper.remembered(token) is None
+    assert keeper.find_cached(token) is None
     caller = keeper.caller(header(token))
 
     with mock.patch.object(store, "get", side_effect=AssertionError):
         assert keeper.caller(header(token)) == caller
-        assert keeper.remembered(token) == caller
+        assert keeper.find_cached(token) == caller
 
 
 def test_memory_does_not_replace_the_secret(issuer: Issuer, keeper: Gatekeeper) -> None:
@@ -106,7 +106,7 @@ def test_memory_does_not_replace_the_secret(issuer: Issuer, keeper: Gatekeeper) 
     forged = TokenSecret(token.id, token.text[:-4] + "aaaa")
 
     with pytest.raises(Unauthenticated):
-        keeper.remembered(forged)
+        keeper.find_cached(forged)
     with pytest.raises(Unauthenticated):
         keeper.caller(header(forged))
 
@@ -131,12 +131,12 @@ def test_an_old_memory_is_asked_only_where_the_transaction_asks_again(
     store.revoke(token.id, clock.now_us())
     elapsed[0] = gatekeeper.FRESH_SECONDS + 0.1
 
-    assert keeper.remembered(token) is None
-    assert keeper.remembered(token, float("inf")) is not None
+    assert keeper.find_cached(token) is None
+    assert keeper.find_cached(token, float("inf")) is not None
     with pytest.raises(Unauthenticated):
         keeper.caller(header(token))
     with pytest.raises(Unauthenticated):
-        keeper.remembered(token, float("inf"))
+        keeper.find_cached(token, float("inf"))
 
 
 def test_asking_the_database_itself_sees_a_revocation_at_once(
@@ -170,7 +170,7 @@ def test_an_expiry_is_seen_without_asking(issuer: Issuer, keeper: Gatekeeper, cl
     clock.advance(1.0)
 
     with pytest.raises(Unauthenticated):
-        keeper.remembered(token)
+        keeper.find_cached(token)
 
 
 def test_memory_is_bounded(issuer: Issuer, keeper: Gatekeeper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_memory_is_bounded(issuer: Issuer, keeper: Gatekeeper, monkeypatch: pyte
     for token in tokens:
         keeper.caller(header(token))
 
-    assert [keeper.remembered(token) is not None for token in tokens] == [False, True, True]
+    assert [keeper.find_cached(token) is not None for token in tokens] == [False, True, True]
 
 
 def test_only_the_first_start_gets_a_first_token(issuer: Issuer, keeper: Gatekeeper) -> None:
@@ -193,13 +193,13 @@ def test_only_the_first_start_gets_a_first_token(issuer: Issuer, keeper: Gatekee
 
 
 def test_one_intent_makes_one_token(issuer: Issuer, clock: SetClock) -> None:
-    intent = Intent("ann", b"k" * 16, b"r" * 16)
-    first, row, replayed = issuer.create_once(READ, intent)
+    call = IdempotentRequest("ann", b"k" * 16, b"r" * 16)
+    first, row, replayed = issuer.create_once(READ, call)
     clock.advance(5)
 
-    again, same, known = issuer.create_once(READ, intent)
+    again, same, known = issuer.create_once(READ, call)
 
     assert (again, same) == (first, row)
     assert (replayed, known) == (False, True)
     with pytest.raises(KeyReused):
-        issuer.create_once(READ, intent._replace(request=b"s" * 16))
+        issuer.create_once(READ, call._replace(request=b"s" * 16))

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.watching import Watched
-from tests.reliability.places import Place, sqlite_place
+from tests.reliability.database_targets import DatabaseTarget, sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import HOST
 
@@ -46,13 +46,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def database_target(tmp_path_factory: pytest.TempPathFactory) -> DatabaseTarget:
     return sqlite_place(tmp_path_factory.mktemp("browser"))
 
 
 @pytest.fixture(scope="module")
-def port(place: Place) -> Iterator[int]:
-    with services(place, 1) as (running,):
+def port(database_target: DatabaseTarget) -> Iterator[int]:
+    with services(database_target, 1) as (running,):
         yield running.port
 
 

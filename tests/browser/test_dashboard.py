@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.watching import DESKTOP, PHONE, Watched, drawn
-from tests.reliability.places import Place
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.wire import Ask, Heard, ask
 
 PATIENCE_MILLISECONDS = 30_000
@@ -29,8 +29,8 @@ DATASETS: dict[str, dict[str, Any]] = {
 _keys = itertools.count()
 
 
-def tell(port: int, place: Place, path: str, body: dict[str, Any]) -> Heard:
-    return ask(port, place.token, Ask(f"/v1/datasets{path}", body, f"browser-{next(_keys)}"))
+def tell(port: int, database_target: DatabaseTarget, path: str, body: dict[str, Any]) -> Heard:
+    return ask(port, database_target.token, Ask(f"/v1/datasets{path}", body, f"browser-{next(_keys)}"))
 
 
 def step(run: str, noise_std: float, **more: Any) -> dict[str, Any]:
@@ -39,29 +39,31 @@ def step(run: str, noise_std: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def filled(port: int, place: Place) -> int:
+def filled(port: int, database_target: DatabaseTarget) -> int:
     """Three datasets: one with two runs, a reservation and a refusal, one spent on the whole, one unused."""
     for name, fields in DATASETS.items():
-        assert tell(port, place, "", {"name": name, **fields}).status == 201
+        assert tell(port, database_target, "", {"name": name, **fields}).status == 201
     for index in range(40):
         run = "agd-1" if index % 3 else "sgd-baseline"
-        assert tell(port, place, "/adult/authorizations", step(run, 1.1 + 0.02 * index)).status == 201
+        assert (
+            tell(port, database_target, "/adult/authorizations", step(run, 1.1 + 0.02 * index)).status == 201
+        )
     held = step("agd-2", 1.2, times=10, expires_in_seconds=86_400.0)
-    assert tell(port, place, "/adult/reservations", held).status == 201
+    assert tell(port, database_target, "/adult/reservations", held).status == 201
     too_much = step("greedy", 1.0, times=100_000, expires_in_seconds=60.0)
-    assert tell(port, place, "/adult/reservations", too_much).status == 409
+    assert tell(port, database_target, "/adult/reservations", too_much).status == 409
     counts = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 20.0, "purpose": "counts"}
     for _ in range(5):
         asked = {"run": "od-matrix", "releases": [counts]}
-        assert tell(port, place, "/mobility/authorizations", asked).status == 201
+        assert tell(port, database_target, "/mobility/authorizations", asked).status == 201
     return port
 
 
 @pytest.fixture
-def visit(watched: Watched, filled: int, place: Place) -> Watched:
+def visit(watched: Watched, filled: int, database_target: DatabaseTarget) -> Watched:
     """Logged in, with the list of datasets before them."""
     assert filled
-    watched.log_in(place.token)
+    watched.log_in(database_target.token)
     return watched
 
 
@@ -101,14 +103,14 @@ def test_a_visit_from_the_login_to_one_run(visit: Watched) -> None:
 
 
 @pytest.fixture
-def job(filled: int, place: Place) -> Iterator[threading.Event]:
+def job(filled: int, database_target: DatabaseTarget) -> Iterator[threading.Event]:
     """A training job that spends, and at the end asks for more than is left, once it is told to start."""
     started, done = threading.Event(), threading.Event()
 
     def train() -> None:
         started.wait()
         while not done.is_set():
-            if tell(filled, place, "/mobility/authorizations", SPEND).status == 409:
+            if tell(filled, database_target, "/mobility/authorizations", SPEND).status == 409:
                 return
             time.sleep(0.2)
 
@@ -155,13 +157,15 @@ def test_whoever_pauses_is_left_alone(visit: Watched) -> None:
         page.get_by_role("button", name="Resume").click()
 
 
-def test_what_a_person_opened_and_focused_stays(visit: Watched, filled: int, place: Place) -> None:
+def test_what_a_person_opened_and_focused_stays(
+    visit: Watched, filled: int, database_target: DatabaseTarget
+) -> None:
     page = visit.go("/datasets/adult")
     page.locator("#burn-down-details summary").click()
     link = page.locator("#runs").get_by_role("link", name="agd-1")
     link.focus()
 
-    tell(filled, place, "/adult/authorizations", step("late", 9.0))
+    tell(filled, database_target, "/adult/authorizations", step("late", 9.0))
 
     expect(page.locator("#entry-list")).to_contain_text("late", timeout=PATIENCE_MILLISECONDS)
     assert page.locator("#burn-down-details").get_attribute("open") is not None
@@ -170,11 +174,11 @@ def test_what_a_person_opened_and_focused_stays(visit: Watched, filled: int, pla
 
 @pytest.mark.parametrize(("name", "noise_std"), [("quiet", 1e160), ("silent", 1e308)])
 def test_a_step_with_enormous_noise_is_drawn_without_complaint(
-    visit: Watched, filled: int, place: Place, name: str, noise_std: float
+    visit: Watched, filled: int, database_target: DatabaseTarget, name: str, noise_std: float
 ) -> None:
-    assert tell(filled, place, "", {"name": name, "budget": RDP}).status == 201
+    assert tell(filled, database_target, "", {"name": name, "budget": RDP}).status == 201
     asked = {**step("hush", noise_std), "sample": {"scheme": "full"}}
-    assert tell(filled, place, f"/{name}/authorizations", asked).status == 201
+    assert tell(filled, database_target, f"/{name}/authorizations", asked).status == 201
 
     for path, charts in (("", ("burn-down",)), ("/run?name=hush", ("noise", "cost"))):
         page = visit.go(f"/datasets/{name}{path}")
@@ -288,13 +292,15 @@ def test_every_page_fits_every_screen(visit: Watched, screen: str, artifacts: Pa
     shown.close()
 
 
-def test_the_longest_names_fit_every_screen(visit: Watched, filled: int, place: Place) -> None:
+def test_the_longest_names_fit_every_screen(
+    visit: Watched, filled: int, database_target: DatabaseTarget
+) -> None:
     name, run = "n" * 63, "r" * 200
-    assert tell(filled, place, "", {"name": name, "budget": RDP}).status == 201
+    assert tell(filled, database_target, "", {"name": name, "budget": RDP}).status == 201
     asked = step(run, 30.0, partition="p" * 200)
     asked["releases"][0]["purpose"] = "w" * 100
-    assert tell(filled, place, f"/{name}/partitions", {"names": ["p" * 200]}).status == 201
-    assert tell(filled, place, f"/{name}/authorizations", asked).status == 201
+    assert tell(filled, database_target, f"/{name}/partitions", {"names": ["p" * 200]}).status == 201
+    assert tell(filled, database_target, f"/{name}/authorizations", asked).status == 201
     for screen in SCREENS.values():
         shown = visit.another(**screen)
         for path in (f"/?search={name}", f"/datasets/{name}", f"/datasets/{name}/run?name={run}"):

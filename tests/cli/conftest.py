@@ -28,7 +28,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(params=["service", "database"])
-def place(service: Served, request: pytest.FixtureRequest) -> list[str]:
+def ledger_target(service: Served, request: pytest.FixtureRequest) -> list[str]:
     """The options that name one ledger: through its service, and directly while that runs."""
     if request.param == "service":
         return ["--url", service.address, "--token", service.token]

@@ -72,9 +72,9 @@ class Served:
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
     """The service on a new SQLite file."""
-    told: list[str] = []
+    reported: list[str] = []
     database = f"sqlite:///{folder / 'ledger.db'}"
-    app = create_server(Settings(database), announce=told.append)
+    app = create_server(Settings(database), announce=reported.append)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
@@ -85,7 +85,7 @@ def served(folder: Path) -> Iterator[Served]:
             assert thread.is_alive()
             pause.wait(0.01)
         try:
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", database, told[0])
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", database, reported[0])
         finally:
             server.should_exit = True
             thread.join(WAIT_SECONDS)

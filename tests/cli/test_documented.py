@@ -55,9 +55,9 @@ def test_a_command_and_its_options_explain_themselves(command: str) -> None:
     assert COMMANDS[command].help
     for parameter in COMMANDS[command].params:
         assert getattr(parameter, "help", None), parameter.name
-    told = run(*command.split(), "--help")
-    assert told.code == 0
-    assert COMMANDS[command].help.split("\n")[0].split()[0] in told.out
+    reported = run(*command.split(), "--help")
+    assert reported.code == 0
+    assert COMMANDS[command].help.split("\n")[0].split()[0] in reported.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -95,9 +95,9 @@ EXAMPLES = _pure_examples()
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_the_pages_pure_examples_print_what_it_says(command: str) -> None:
     shown = [line.strip() for line in EXAMPLES[command].splitlines() if line.strip()]
-    told = run(*command.split())
-    printed = [line.strip() for line in told.out.splitlines() if line.strip()]
-    assert told.code == 0, told.err
+    reported = run(*command.split())
+    printed = [line.strip() for line in reported.out.splitlines() if line.strip()]
+    assert reported.code == 0, reported.err
     assert printed == shown
 
 
@@ -106,6 +106,6 @@ def test_there_are_such_examples() -> None:
 
 
 def test_no_command_alone_shows_the_help() -> None:
-    told = run()
-    assert "serve" in told.out + told.err
-    assert told.code in (0, 2)
+    reported = run()
+    assert "serve" in reported.out + reported.err
+    assert reported.code in (0, 2)

@@ -163,8 +163,8 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpledger.storage.engines.BUSY_SECONDS", 0.05)
-    monkeypatch.setattr("dpledger.storage.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("dpledger.storage.engine.engines.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("dpledger.storage.engine.database.BUSY_SECONDS", 0.05)
 
 
 @contextlib.contextmanager
@@ -294,8 +294,8 @@ def test_a_token_of_nobody_changes_nothing(database: Path) -> None:
 
 
 def test_a_line_is_one_line_without_secrets() -> None:
-    told = one_line("a\nb\x1b[31m dpl_abc_secret postgresql://ann:pass@host\u202e")
-    assert told == "a b?[31m dpl_abc_… postgresql://ann:…@host?"
+    reported = one_line("a\nb\x1b[31m dpl_abc_secret postgresql://ann:pass@host\u202e")
+    assert reported == "a b?[31m dpl_abc_… postgresql://ann:…@host?"
     assert len(one_line("x" * 10_000)) == 600
 
 
@@ -324,12 +324,15 @@ def test_every_problem_has_its_code(slug: str, status: int, code: ExitCode) -> N
     "command", [["dataset", "show"], ["entries", "adult", "--run"], ["token", "revoke"], ["cost"], ["verify"]]
 )
 def test_an_argument_that_is_no_text(service: Served, command: list[str]) -> None:
-    place = [] if command == ["cost"] else ["--database", service.database]
-    run(*command, "\udcff", *place).failed(2)
+    ledger_target = [] if command == ["cost"] else ["--database", service.database]
+    run(*command, "\udcff", *ledger_target).failed(2)
 
 
 def test_a_terminal_that_has_no_such_letter(service: Served) -> None:
     asked = ["dataset", "list", "--database", service.database]
-    told = CliRunner(charset="ascii").invoke(cli.app, asked)
-    assert (told.exit_code, told.stderr) == (1, "Error: the output takes ascii only; --json always fits\n")
+    reported = CliRunner(charset="ascii").invoke(cli.app, asked)
+    assert (reported.exit_code, reported.stderr) == (
+        1,
+        "Error: the output takes ascii only; --json always fits\n",
+    )
     assert CliRunner(charset="ascii").invoke(cli.app, [*asked, "--json"]).exit_code == 0

@@ -17,9 +17,9 @@ from dpledger.cli.remote import Remote
 from tests.cli.running import Served, run
 
 
-def test_entries_are_listed_as_the_api_lists_them(place: list[str], service: Served) -> None:
-    assert run("entries", "adult", *place, "--json").json == service.get("datasets/adult/entries")
-    lines = run("entries", "adult", *place).out.splitlines()
+def test_entries_are_listed_as_the_api_lists_them(ledger_target: list[str], service: Served) -> None:
+    assert run("entries", "adult", *ledger_target, "--json").json == service.get("datasets/adult/entries")
+    lines = run("entries", "adult", *ledger_target).out.splitlines()
     kinds = ["opened", "partitions-opened", *["authorized"] * 3, "reserved", "settled"]
     assert [line.split()[3] for line in lines[2:]] == kinds
     authorized = lines[4].split()
@@ -36,34 +36,39 @@ def test_entries_are_listed_as_the_api_lists_them(place: list[str], service: Ser
         (["--newest-first", "--limit", "2"], [7, 6]),
     ],
 )
-def test_entries_are_chosen(place: list[str], options: list[str], sequences: list[int]) -> None:
-    found = run("entries", "adult", *options, *place, "--json").json
+def test_entries_are_chosen(ledger_target: list[str], options: list[str], sequences: list[int]) -> None:
+    found = run("entries", "adult", *options, *ledger_target, "--json").json
     assert [each["sequence"] for each in found["items"]] == sequences
-    told = run("entries", "adult", *options, *place).out
-    assert (told == "no such entries\n") == (sequences == [])
+    reported = run("entries", "adult", *options, *ledger_target).out
+    assert (reported == "no such entries\n") == (sequences == [])
 
 
-def test_a_long_list_of_entries_is_gathered_page_by_page(place: list[str], service: Served) -> None:
+def test_a_long_list_of_entries_is_gathered_page_by_page(ledger_target: list[str], service: Served) -> None:
     with mock.patch("dpledger.cli.ledgers.PAGE_LIMIT", 2):
-        found = run("entries", "adult", "--limit", "5", *place, "--json").json
+        found = run("entries", "adult", "--limit", "5", *ledger_target, "--json").json
     assert [each["sequence"] for each in found["items"]] == [1, 2, 3, 4, 5]
-    rest = run("entries", "adult", "--next", found["next"], *place, "--json").json
+    rest = run("entries", "adult", "--next", found["next"], *ledger_target, "--json").json
     assert found["items"] + rest["items"] == service.get("datasets/adult/entries")["items"]
-    assert f"more: --next {found['next']}" in run("entries", "adult", "--limit", "5", *place).out
+    assert f"more: --next {found['next']}" in run("entries", "adult", "--limit", "5", *ledger_target).out
 
 
-def test_a_ledger_is_verified(place: list[str], service: Served) -> None:
-    ended = run("verify", "adult", *place, "--json")
+def test_a_ledger_is_verified(ledger_target: list[str], service: Served) -> None:
+    ended = run("verify", "adult", *ledger_target, "--json")
     assert ended.json == service.get("datasets/adult/verification")
     assert (ended.code, ended.err) == (0, "")
     head = service.get("datasets/adult/verification")["head"]
-    assert run("verify", "adult", *place).out.splitlines()[-1].split() == ["adult", "holds", "7", head[:16]]
+    assert run("verify", "adult", *ledger_target).out.splitlines()[-1].split() == [
+        "adult",
+        "holds",
+        "7",
+        head[:16],
+    ]
 
 
-def test_every_ledger_is_verified_by_default(place: list[str]) -> None:
-    found = run("verify", *place, "--json").json
+def test_every_ledger_is_verified_by_default(ledger_target: list[str]) -> None:
+    found = run("verify", *ledger_target, "--json").json
     assert [(each["dataset"], each["valid"]) for each in found["items"]] == [("adult", True), ("mnist", True)]
-    two = run("verify", "mnist", "adult", "--quiet", *place, "--json").json
+    two = run("verify", "mnist", "adult", "--quiet", *ledger_target, "--json").json
     assert [each["dataset"] for each in two["items"]] == ["mnist", "adult"]
 
 
@@ -109,10 +114,10 @@ def test_a_changed_history_is_broken_and_no_other_with_it(copy: Path, statement:
     assert run("verify", *where).code == 0
     _change(copy, statement)
 
-    told = run("verify", *where)
-    assert (told.code, told.err) == (7, "")
-    assert [line.split()[1] for line in told.out.splitlines()[2:4]] == ["BROKEN", "holds"]
-    assert told.out.splitlines()[4].startswith(problem)
+    reported = run("verify", *where)
+    assert (reported.code, reported.err) == (7, "")
+    assert [line.split()[1] for line in reported.out.splitlines()[2:4]] == ["BROKEN", "holds"]
+    assert reported.out.splitlines()[4].startswith(problem)
     found = run("verify", *where, "--json")
     assert found.code == 7
     assert [each["valid"] for each in found.json["items"]] == [False, True]
@@ -126,24 +131,28 @@ def test_of_many_problems_the_first_are_told(copy: Path) -> None:
     assert ended.out.count("adult: ") >= 2
 
 
-def test_an_export_holds_every_entry(place: list[str], service: Served, tmp_path: Path) -> None:
-    ended = run("export", "adult", *place)
+def test_an_export_holds_every_entry(ledger_target: list[str], service: Served, tmp_path: Path) -> None:
+    ended = run("export", "adult", *ledger_target)
     assert (ended.code, ended.err) == (0, "")
     lines = [json.loads(line) for line in ended.out.splitlines()]
     assert lines == service.get("datasets/adult/entries")["items"]
 
     target = tmp_path / "adult.ndjson"
-    assert run("export", "adult", "--output", str(target), "--quiet", *place).out == ""
+    assert run("export", "adult", "--output", str(target), "--quiet", *ledger_target).out == ""
     assert target.read_text() == ended.out
-    run("export", "adult", "-o", str(target), *place).failed(3, "is there already; --force replaces it")
-    assert run("export", "mnist", "-o", str(target), "--force", *place).code == 0
+    run("export", "adult", "-o", str(target), *ledger_target).failed(
+        3, "is there already; --force replaces it"
+    )
+    assert run("export", "mnist", "-o", str(target), "--force", *ledger_target).code == 0
     assert len(target.read_text().splitlines()) == 1
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_failed_export_leaves_nothing_behind(place: list[str], tmp_path: Path) -> None:
-    run("export", "nobody", "-o", str(tmp_path / "x"), *place).failed(4, "there is no dataset 'nobody'")
-    run("export", "adult", "-o", str(tmp_path / "no" / "x"), *place).failed(1, "cannot write")
+def test_a_failed_export_leaves_nothing_behind(ledger_target: list[str], tmp_path: Path) -> None:
+    run("export", "nobody", "-o", str(tmp_path / "x"), *ledger_target).failed(
+        4, "there is no dataset 'nobody'"
+    )
+    run("export", "adult", "-o", str(tmp_path / "no" / "x"), *ledger_target).failed(1, "cannot write")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,19 +207,19 @@ def test_an_export_is_never_written_over_the_ledger(copy: Path, ending: str) -> 
     assert copy.read_bytes() == Path(f"{copy}.before").read_bytes()
 
 
-def test_an_export_never_takes_the_place_of_what_is_no_file(place: list[str], tmp_path: Path) -> None:
+def test_an_export_never_takes_the_place_of_what_is_no_file(ledger_target: list[str], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
     for target in (pipe, tmp_path):
-        run("export", "adult", "--force", "-o", str(target), *place).failed(3, "is no ordinary file")
+        run("export", "adult", "--force", "-o", str(target), *ledger_target).failed(3, "is no ordinary file")
 
     assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("command", ["entries", "verify", "export"])
-def test_an_unknown_dataset_is_not_found(place: list[str], command: str) -> None:
-    run(command, "nobody", *place).failed(4, "there is no dataset 'nobody'")
+def test_an_unknown_dataset_is_not_found(ledger_target: list[str], command: str) -> None:
+    run(command, "nobody", *ledger_target).failed(4, "there is no dataset 'nobody'")
 
 
 def test_a_name_that_is_no_text_is_no_broken_ledger(service: Served) -> None:

@@ -59,8 +59,8 @@ def test_known_answers() -> None:
 
 
 def test_answers_in_words_are_rounded_towards_more_privacy() -> None:
-    told = run("convert", "--goal", "approximate:epsilon=1,delta=1e-6", "--to", "zcdp").out
-    rho = float(told.split("rho")[1].split()[0])
+    reported = run("convert", "--goal", "approximate:epsilon=1,delta=1e-6", "--to", "zcdp").out
+    rho = float(reported.split("rho")[1].split()[0])
     exact = run("convert", "--goal", "approximate:epsilon=1,delta=1e-6", "--to", "zcdp", "--json").json
     assert rho <= exact["guarantee"]["rho"] < rho * 1.00001
     noise = run(*QUESTIONS["noise"]).out
@@ -72,9 +72,9 @@ def test_answers_in_words_are_rounded_towards_more_privacy() -> None:
 
 
 def test_answers_in_words_name_their_theorem() -> None:
-    told = run(*QUESTIONS["goal"]).out
-    assert "bun-steinke" in told
-    assert "Bun and Steinke 2016, Proposition 1.3" in told
+    reported = run(*QUESTIONS["goal"]).out
+    assert "bun-steinke" in reported
+    assert "Bun and Steinke 2016, Proposition 1.3" in reported
     assert run(*QUESTIONS["steps"]).out.splitlines()[0].split() == ["steps", "100"]
 
 
@@ -95,17 +95,17 @@ def test_a_forecast_is_the_same_both_ways(service: Served, dataset: str) -> None
 
     assert here.json == there.json
     assert here.json["fits"] > 0
-    told = run(*asked, "--database", service.database).out
-    assert f"{here.json['fits']} more such steps" in told
+    reported = run(*asked, "--database", service.database).out
+    assert f"{here.json['fits']} more such steps" in reported
 
 
-def test_a_forecast_of_a_partition(place: list[str]) -> None:
-    asked = ["forecast", "adult", STEP, "--partition", "ann", *place]
+def test_a_forecast_of_a_partition(ledger_target: list[str]) -> None:
+    asked = ["forecast", "adult", STEP, "--partition", "ann", *ledger_target]
     assert run(*asked, "--json").json["partition"] == "ann"
     assert "partition" in run(*asked).out
-    run("forecast", "adult", STEP, "--partition", "eve", *place).failed(4, "eve")
-    run("forecast", "nobody", STEP, *place).failed(4, "there is no dataset 'nobody'")
-    run("forecast", "adult", "gaussian:sensitivity=1", *place).failed(2, "noise_std")
+    run("forecast", "adult", STEP, "--partition", "eve", *ledger_target).failed(4, "eve")
+    run("forecast", "nobody", STEP, *ledger_target).failed(4, "there is no dataset 'nobody'")
+    run("forecast", "adult", "gaussian:sensitivity=1", *ledger_target).failed(2, "noise_std")
 
 
 WRONG: dict[str, tuple[list[str], int, str]] = {

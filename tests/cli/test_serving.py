@@ -104,8 +104,8 @@ def test_migrate_says_from_where_to_where(database: str) -> None:
     assert made.out == f"the schema went from nothing to {head}\n"
     again = run("migrate", "--database", database)
     assert again.out == f"the schema is at {head}; nothing to do\n"
-    told = run("migrate", "--database", database, "--json").json
-    assert told == {"from": head, "to": head, "changed": False}
+    reported = run("migrate", "--database", database, "--json").json
+    assert reported == {"from": head, "to": head, "changed": False}
     assert run("dataset", "list", "--database", database).code == 0
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dpledger.cli.showing import (
+from dpledger.cli.output import (
     amount_text,
     moment_text,
     number_down,
@@ -84,8 +84,8 @@ def test_a_narrow_terminal_leaves_out_what_it_may(
 def test_nothing_is_lost_where_nothing_may_be_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = "".join(line.split()[0] for line in _shown(monkeypatch, capsys, 8) if line.split())
-    assert "…" not in told
+    reported = "".join(line.split()[0] for line in _shown(monkeypatch, capsys, 8) if line.split())
+    assert "…" not in reported
 
 
 def test_a_pipe_has_no_edge(capsys: pytest.CaptureFixture[str]) -> None:

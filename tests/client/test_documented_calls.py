@@ -69,7 +69,7 @@ class Scene:
 
     def __init__(self, folder: Path, adjacency: str) -> None:
         random = np.random.default_rng(7)
-        self.trained: list[tuple[str, bool]] = []
+        self.train_passes: list[tuple[str, bool]] = []
         self.ledger = Ledger.embedded(folder / "ledger.db")
         rows, labels = records(random)
         self._adjacency = adjacency
@@ -85,7 +85,7 @@ class Scene:
         def noted(*arguments: Any, **options: Any) -> Any:
             result = minimize(*arguments, **options)
             least = options.get("steps", 1) if options["method"] not in OTHERWISE else 1
-            self.trained.append((options["method"], result.iterations >= least))
+            self.train_passes.append((options["method"], result.iterations >= least))
             return result
 
         return noted
@@ -167,9 +167,9 @@ def test_the_pages_calls_run_and_train(page: Path, tmp_path: Path, monkeypatch: 
     for number, block in enumerate(calls(page), 1):
         scene.run(number, block)
 
-    assert [method for method, enough in scene.trained if not enough] == []
+    assert [method for method, enough in scene.train_passes if not enough] == []
     if page.parent.name == "optimizers" and page.stem != "pate":
-        assert scene.trained
+        assert scene.train_passes
     scene.ledger.close()
 
 

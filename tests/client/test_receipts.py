@@ -20,7 +20,7 @@ from dpledger_client import (
     step_digest,
     verify_receipt,
 )
-from dpledger_client.permits import verified
+from dpledger_client.permits import verify_receipt_of
 
 STEP = Gaussian(1.0, 10.0)
 
@@ -69,17 +69,17 @@ def test_a_receipt_is_of_one_authorization_only(dataset: Dataset, ledger: Ledger
     one, other = account.authorize(STEP).granted, account.authorize(STEP).granted
 
     with pytest.raises(BadReceipt, match="sequence"):
-        verified(replace(one, receipt=other.receipt), ledger.key_set())
+        verify_receipt_of(replace(one, receipt=other.receipt), ledger.key_set())
 
 
 def test_what_was_altered_anywhere_is_no_receipt(dataset: Dataset, ledger: Ledger) -> None:
     receipt, keys = dataset.run("job").authorize(STEP).granted.receipt, ledger.key_set()
     assert verify_receipt(receipt, keys)
 
-    for place in range(0, len(receipt), 7):
-        other = "A" if receipt[place] != "A" else "B"
+    for database_target in range(0, len(receipt), 7):
+        other = "A" if receipt[database_target] != "A" else "B"
         with pytest.raises(BadReceipt):
-            verify_receipt(receipt[:place] + other + receipt[place + 1 :], keys)
+            verify_receipt(receipt[:database_target] + other + receipt[database_target + 1 :], keys)
 
 
 def test_a_receipt_of_another_service_is_none(dataset: Dataset, ledger: Ledger) -> None:

@@ -132,8 +132,8 @@ def test_a_record_among_many_moves_a_sum_by_at_most_the_sensitivity(objective: O
 
     steepest = int(np.argmax(objective.gradient_norms(w, data, targets)))
     moves = []
-    for place in (0, 1023, 1024, steepest, records - 1):
-        kept = np.arange(records) != place
+    for database_target in (0, 1023, 1024, steepest, records - 1):
+        kept = np.arange(records) != database_target
         rest = objective.clipped_gradient_sum(w, data[kept], targets[kept], clip)
         moves.append(np.linalg.norm(everything - rest))
         assert moves[-1] <= clip

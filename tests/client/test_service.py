@@ -31,7 +31,7 @@ from dpledger_client import (
     PreconditionFailed,
     Release,
     ReservationClosed,
-    Unauthorized,
+    Unauthenticated,
     Unproven,
     WithoutReplacement,
     insecure_testing_noise,
@@ -85,12 +85,12 @@ def test_what_is_spent_is_what_was_granted(dataset: Dataset) -> None:
 
 def test_an_exhausted_budget_is_told_and_costs_nothing(dataset: Dataset) -> None:
     account = dataset.run("job")
-    look = Looked(0.0)
+    authorized = Looked(0.0)
 
     with pytest.raises(BudgetExhausted) as raised:
-        account.release(Gaussian(1.0, 0.9), look)
+        account.release(Gaussian(1.0, 0.9), authorized)
 
-    assert look.times == 0
+    assert authorized.times == 0
     assert raised.value.requested["cost"]["rho"] > 0.5
     assert raised.value.remaining["rho"] == pytest.approx(0.5)
     assert raised.value.fits["times"] == 0
@@ -99,12 +99,12 @@ def test_an_exhausted_budget_is_told_and_costs_nothing(dataset: Dataset) -> None
 
 
 def test_a_run_stops_exactly_when_its_budget_ends(dataset: Dataset) -> None:
-    account, look = dataset.run("job"), Looked(0.0)
+    account, authorized = dataset.run("job"), Looked(0.0)
 
     with pytest.raises(BudgetExhausted):
-        [account.release(Gaussian(1.0, 2.0), look) for _ in range(9)]
+        [account.release(Gaussian(1.0, 2.0), authorized) for _ in range(9)]
 
-    assert look.times == 4
+    assert authorized.times == 4
     assert len(list(dataset.entries(kind="authorized"))) == 4
 
 
@@ -345,13 +345,13 @@ def test_monotonic_selection_needs_add_remove(open_dataset: Opener) -> None:
 
 def test_tokens_decide_who_may_what(ledger: Ledger, database: Any) -> None:
     body = {"scopes": ["read"]}
-    token = ledger._keyed(_token_call(body)).body["token"]
+    token = ledger._send_idempotent(_token_call(body)).body["token"]
 
     reader = Ledger.embedded(database, token=token)
     assert "data" in str(list(reader.datasets()))
     with pytest.raises(Forbidden):
         reader.dataset("data-0").run("job").authorize(STEP)
-    with pytest.raises(Unauthorized):
+    with pytest.raises(Unauthenticated):
         list(Ledger.embedded(database, token="dpl_aaaa_aaaaaaaaaaaaaaaaaaaaaaaa").datasets())
     reader.close()
 
@@ -359,7 +359,7 @@ def test_tokens_decide_who_may_what(ledger: Ledger, database: Any) -> None:
 def _token_call(body: dict[str, Any]) -> Any:
     from dpledger_client._calls import Call
 
-    return Call("POST", "/v1/tokens", body, keyed=True)
+    return Call("POST", "/v1/tokens", body, idempotent=True)
 
 
 def test_handles_work_after_pickling_and_copying(dataset: Dataset) -> None:
@@ -405,7 +405,7 @@ def test_facts_are_asked_for_once_and_are_no_part_of_a_handles_state(
 
 def _spender(ledger: Ledger, database: Path) -> Ledger:
     """The same ledger with a spend token of its own."""
-    call = Call("POST", "/v1/tokens", {"scopes": ["spend"]}, keyed=True)
+    call = Call("POST", "/v1/tokens", {"scopes": ["spend"]}, idempotent=True)
     token = ledger._wire.perform(call, new_key()).body["token"]
     return Ledger.embedded(database, token=token)
 
@@ -417,7 +417,7 @@ def test_another_token_cannot_settle_what_a_job_still_uses(
         with owner.dataset(dataset.name).run("job").reserve(STEP, times=20) as hold:
             hold.release(0.0)
             with pytest.raises(Forbidden, match="token that reserved"):
-                other._keyed(settling(hold.granted.id, 0))
+                other._send_idempotent(settling(hold.granted.id, 0))
             hold.release(0.0)
         assert hold.settlement is not None
         assert hold.settlement.used == 2
@@ -432,8 +432,8 @@ def test_a_hold_that_an_admin_settled_is_not_used_any_more(
         hold = reservation.__enter__()
         hold.release(0.0)
         with pytest.raises(InvalidRequest, match="statement"):
-            ledger._keyed(settling(hold.granted.id, 1))
-        ledger._keyed(settling(hold.granted.id, 20))
+            ledger._send_idempotent(settling(hold.granted.id, 1))
+        ledger._send_idempotent(settling(hold.granted.id, 20))
         with pytest.raises(HoldClosed, match="settled elsewhere"):
             hold.release(0.0)
         with pytest.raises(ReservationClosed):

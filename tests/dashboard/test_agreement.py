@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.dashboard import wording
+from dpledger.dashboard import formatting as wording
 from tests.api.service import GAUSSIAN, Service, made
 from tests.cli.running import run as run_command
 from tests.dashboard.visitor import Visitor, section, serving
@@ -133,7 +133,7 @@ def test_an_expired_reservation_does_not_end_the_refusing(service: Service, visi
     since = wording.instant_text(service.clock.at_us)
     assert service.authorize().status_code == 409
     service.clock.advance(60)
-    service.app.state.house.ledger.expire_due()
+    service.app.state.services.ledger.expire_due()
     assert service.sequence() == 3
 
     assert f"Refusing since {since} UTC" in headline(visitor.page("/datasets/adult"))

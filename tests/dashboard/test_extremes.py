@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from dpledger.accounting.steps import Step
-from dpledger.cli import showing
-from dpledger.dashboard import figures, markup, wording
-from dpledger.dashboard.figures import Point
+from dpledger.cli import output as showing
+from dpledger.dashboard import charts as figures
+from dpledger.dashboard import formatting as wording
+from dpledger.dashboard import markup
+from dpledger.dashboard.charts import Point
 from dpledger.dashboard.views import Left
-from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Accounting, Budget
 from tests.api.service import Service
 from tests.dashboard.visitor import Visitor
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.dashboard import figures, wording
-from dpledger.dashboard.figures import Point
-from dpledger.ledger.budget import Accounting, Budget
-from dpledger.storage.overview import Level
+from dpledger.dashboard import charts as figures
+from dpledger.dashboard import formatting as wording
+from dpledger.dashboard.charts import Point
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.storage.read_models.dashboard import Level
 
 DAY_US = 86_400_000_000
 ORDERS = np.array([2.0, 8.0, 32.0])

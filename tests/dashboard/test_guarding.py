@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dpledger.auth.sessions import SESSION_SECONDS
-from dpledger.dashboard.guarding import COOKIE, HEADERS
-from dpledger.dashboard.verifying import Verdict, Verifier
+from dpledger.dashboard.security import COOKIE, HEADERS
+from dpledger.dashboard.verification import Verdict, Verifier
 from tests.api.service import Service, made
 from tests.dashboard.visitor import ORIGIN, Visitor
 
@@ -228,7 +228,7 @@ def test_a_fault_is_a_page_with_the_strict_policy_and_tells_nothing(
     def fail(*_: object) -> None:
         raise RuntimeError("the secret of the disk")
 
-    monkeypatch.setattr(shared.app.state.house.sessions, "caller", fail)
+    monkeypatch.setattr(shared.app.state.services.sessions, "caller", fail)
 
     answer = reader.get("/")
 
@@ -302,7 +302,7 @@ def test_a_ledger_that_was_altered_is_shown_as_not_valid(
 ) -> None:
     service.open()
     found: dict[str, Any] = {"sequence": 1, "valid": False, "problems": ["entry 2: its <hash> is wrong"]}
-    monkeypatch.setattr(service.app.state.house.reader, "verification", lambda *_: found)
+    monkeypatch.setattr(service.app.state.services.reader, "verification", lambda *_: found)
 
     visitor.post("/datasets/adult/verification")
 
@@ -321,7 +321,7 @@ def test_one_verification_runs_at_a_time(
         release.wait(30)
         return found
 
-    monkeypatch.setattr(service.app.state.house.reader, "verification", wait)
+    monkeypatch.setattr(service.app.state.services.reader, "verification", wait)
     assert visitor.post("/datasets/adult/verification").status_code == 303
 
     busy = visitor.post("/datasets/adult/verification")

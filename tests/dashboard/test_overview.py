@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import Authorize, ChangeBudget, Expire, OpenPartitions, Reserve, Settle
-from dpledger.ledger.entries import Charge, EntryKind
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize, ChangeBudget, Expire, OpenPartitions, Reserve, Settle
+from dpledger.ledger.model.entries import Charge, EntryKind
+from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter, RunRow
-from dpledger.ledger.state import Book
-from dpledger.storage import overview
-from dpledger.storage.levels import STEPS
-from dpledger.storage.overview import POINTS, Look, Place, look, sampled
+from dpledger.storage.engine.session import SqliteSession
+from dpledger.storage.read_models import dashboard as overview
+from dpledger.storage.read_models.dashboard import (
+    POINTS,
+    Cursor,
+    DashboardReader,
+    evenly_spaced_numbers,
+    reader,
+)
+from dpledger.storage.repositories.burn_down import STEPS
+from dpledger.storage.repositories.run_totals import magnitude
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.session import SqliteSession
-from dpledger.storage.sums import magnitude
 from dpledger.storage.transaction import SqlTransaction
 from tests.api.service import GAUSSIAN, Service, made
 from tests.storage.ledgers import ROOMY, ZCDP, charge, costing, open_ledger, spend, write
@@ -31,22 +37,22 @@ SIZE = ROOMY.size
 
 
 def placed(storage: SqlStorage, name: str) -> int:
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         return next(
             each.place.left_basis_points for each in reading.urgent(None, 100) if each.place.name == name
         )
 
 
 def left(storage: SqlStorage, name: str) -> float:
-    book = storage.dataset(name).book
-    return book.budget.fraction_left(book.committed_for(None))
+    state = storage.dataset(name).state
+    return state.budget.fraction_left(state.committed_for(None))
 
 
 def check_kept(storage: SqlStorage, name: str) -> None:
-    """The place in the list is what the book says, and so is the last level, up to a visible step."""
+    """The place in the list is what the state says, and so is the last level, up to a visible step."""
     now = left(storage, name)
     assert placed(storage, name) == math.floor(10_000 * now)
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         levels = reading.levels(reading.position(name).dataset_id)
     last = levels[-1].fraction if levels else 1.0
     assert math.floor(STEPS * last) == math.floor(STEPS * now)
@@ -54,19 +60,19 @@ def check_kept(storage: SqlStorage, name: str) -> None:
 
 def test_the_place_follows_everything_that_changes_what_is_left(storage: SqlStorage) -> None:
     each = costing(0.05)
-    book = open_ledger(storage, "adult", ZCDP)
+    state = open_ledger(storage, "adult", ZCDP)
     check_kept(storage, "adult")
     with storage.begin() as transaction:
-        book = write(transaction, _locked(transaction), Authorize(each, "r"))
+        state = write(transaction, _locked(transaction), Authorize(each, "r"))
     check_kept(storage, "adult")
     with storage.begin() as transaction:
-        book = write(transaction, _locked(transaction), Reserve(each, "r", 3, 10**9))
+        state = write(transaction, _locked(transaction), Reserve(each, "r", 3, 10**9))
     assert placed(storage, "adult") == pytest.approx(6000, abs=1)
     check_kept(storage, "adult")
     with storage.begin() as transaction:
-        book = _locked(transaction)
-        held = transaction.reservation(book.dataset_id, book.sequence)
-        book = write(transaction, book, Settle(held, 1))
+        state = _locked(transaction)
+        held = transaction.reservation(state.dataset_id, state.sequence)
+        state = write(transaction, state, Settle(held, 1))
     assert placed(storage, "adult") == pytest.approx(8000, abs=1)
     check_kept(storage, "adult")
     with storage.begin() as transaction:
@@ -83,17 +89,17 @@ def test_a_partition_counts_for_the_dataset_only_as_far_as_it_is_the_worst(stora
         write(transaction, _locked(transaction), OpenPartitions(("a", "b")))
     for name, expected in (("a", 9000), ("b", 9000), ("b", 8000), ("a", 8000), (None, 7000)):
         with storage.begin() as transaction:
-            book = _locked(transaction)
-            part = None if name is None else transaction.partitions(book.dataset_id, [name])[name]
-            write(transaction, book, Authorize(each, "r", part))
+            state = _locked(transaction)
+            part = None if name is None else transaction.partitions(state.dataset_id, [name])[name]
+            write(transaction, state, Authorize(each, "r", part))
         assert placed(storage, "adult") == pytest.approx(expected, abs=1)
         check_kept(storage, "adult")
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         fractions = [level.fraction for level in reading.levels(reading.position("adult").dataset_id)]
     assert fractions == pytest.approx([0.9, 0.8, 0.7])
 
 
-def _locked(transaction: SqlTransaction, name: str = "adult") -> Book:
+def _locked(transaction: SqlTransaction, name: str = "adult") -> LedgerState:
     return transaction.lock([name])[name]
 
 
@@ -102,9 +108,9 @@ def test_an_expired_reservation_stays_spent(storage: SqlStorage) -> None:
     with storage.begin() as transaction:
         write(transaction, _locked(transaction), Reserve(costing(0.1), "r", 2, 5_000))
     with storage.begin() as transaction:
-        book = _locked(transaction)
-        due = transaction.due_reservations(book.dataset_id, 6_000)
-        write(transaction, book, *[Expire(each) for each in due], at_us=6_000)
+        state = _locked(transaction)
+        due = transaction.due_reservations(state.dataset_id, 6_000)
+        write(transaction, state, *[Expire(each) for each in due], at_us=6_000)
 
     check_kept(storage, "adult")
     assert placed(storage, "adult") == pytest.approx(6000, abs=1)
@@ -116,7 +122,7 @@ def test_small_steps_leave_few_levels(storage: SqlStorage) -> None:
     for _ in range(steps // 10):
         spend(storage, "adult", 10, each=costing(0.5 / (steps + 1)))
 
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         levels = reading.levels(reading.position("adult").dataset_id)
 
     assert STEPS - 10 <= len(levels) <= STEPS
@@ -128,7 +134,7 @@ def test_small_steps_leave_few_levels(storage: SqlStorage) -> None:
 
 @pytest.mark.parametrize("last", [0, 1, 2, 249, 250, 251, 1000, 10**9])
 def test_a_sample_is_even_and_holds_both_ends(last: int) -> None:
-    numbers = sampled(last, POINTS)
+    numbers = evenly_spaced_numbers(last, POINTS)
 
     assert len(numbers) == min(last, POINTS)
     if last:
@@ -137,7 +143,7 @@ def test_a_sample_is_even_and_holds_both_ends(last: int) -> None:
         assert max(gaps, default=0) - min(gaps, default=0) <= 1
 
 
-def names(reading: Look, after: Place | None, limit: int, search: str | None = None) -> list[str]:
+def names(reading: DashboardReader, after: Cursor | None, limit: int, search: str | None = None) -> list[str]:
     return [each.place.name for each in reading.urgent(after, limit, search)]
 
 
@@ -148,7 +154,7 @@ def test_the_list_is_in_order_and_goes_on_behind_any_place(storage: SqlStorage) 
             spend(storage, name, steps, each=costing(0.1))
     expected = ["c", "a", "d", "b", "e"]
 
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         everything = reading.urgent(None, 10)
         assert [each.place.name for each in everything] == expected
         for index, each in enumerate(everything):
@@ -167,19 +173,21 @@ def test_a_search_finds_texts_word_for_word(storage: SqlStorage, search: str) ->
     open_ledger(storage, "found", ZCDP, description=f"holds {search.lower()} and more")
     open_ledger(storage, "other", ZCDP, description="50 of axb, backslash, need le")
 
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         assert names(reading, None, 10, search) == ["found"]
         assert [each.place.name for each in reading.urgent_among({"found", "other"}, None, 9, search)] == [
             "found"
         ]
 
 
-def exact_sums(storage: SqlStorage, book: Book, of: Callable[[Any], str | None]) -> dict[str, list[Fraction]]:
+def exact_sums(
+    storage: SqlStorage, state: LedgerState, of: Callable[[Any], str | None]
+) -> dict[str, list[Fraction]]:
     """What each run or purpose has spent, from every entry, in exact arithmetic."""
     stored = {
-        each.entry.sequence: each for each in storage.entries(book.dataset_id, EntryFilter(limit=10_000))
+        each.entry.sequence: each for each in storage.entries(state.dataset_id, EntryFilter(limit=10_000))
     }
-    sums: dict[str, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * book.budget.size)
+    sums: dict[str, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * state.budget.size)
     for each in stored.values():
         entry = each.entry
         spent = each if entry.kind is EntryKind.AUTHORIZED else stored.get(entry.reservation or 0)
@@ -202,40 +210,40 @@ def check_sums(found: list[RunRow], expected: dict[str, list[Fraction]]) -> None
             assert exact <= Fraction(float(kept)) <= exact * (1 + Fraction(1, 10**12))
 
 
-def mixed_ledger(storage: SqlStorage) -> Book:
+def mixed_ledger(storage: SqlStorage) -> LedgerState:
     """Runs that spend one by one, in groups and by reservation, for two purposes."""
     open_ledger(storage, "adult")
     gradient, search = charge(30.0, "gradient"), charge(20.0, "line-search")
     for index in range(6):
         spend(storage, "adult", 1 + index, f"run-{index % 3}", gradient if index % 2 else search)
     with storage.begin() as transaction:
-        book = write(transaction, _locked(transaction), Reserve(search, "run-9", 10, 10**9))
+        state = write(transaction, _locked(transaction), Reserve(search, "run-9", 10, 10**9))
     with storage.begin() as transaction:
-        book = _locked(transaction)
-        held = transaction.reservation(book.dataset_id, book.sequence)
-        book = write(transaction, book, Settle(held, 7), Authorize(charge(5.0, ""), "run-9"))
+        state = _locked(transaction)
+        held = transaction.reservation(state.dataset_id, state.sequence)
+        state = write(transaction, state, Settle(held, 7), Authorize(charge(5.0, ""), "run-9"))
     with storage.begin() as transaction:
         return write(transaction, _locked(transaction), Reserve(gradient, "run-held", 10, 10**9))
 
 
 def test_runs_and_purposes_add_up_to_what_the_entries_say(storage: SqlStorage) -> None:
-    book = mixed_ledger(storage)
+    state = mixed_ledger(storage)
 
-    with look(storage.database) as reading:
-        by_run = reading.largest_runs(book.dataset_id, 100, SIZE)
-        by_purpose = reading.largest_purposes(book.dataset_id, 100, SIZE)
+    with reader(storage.database) as reading:
+        by_run = reading.largest_runs(state.dataset_id, 100, SIZE)
+        by_purpose = reading.largest_purposes(state.dataset_id, 100, SIZE)
 
-    check_sums(by_run, exact_sums(storage, book, lambda each: each.entry.run))
-    check_sums(by_purpose, exact_sums(storage, book, lambda each: each.charge.purpose))
+    check_sums(by_run, exact_sums(storage, state, lambda each: each.entry.run))
+    check_sums(by_purpose, exact_sums(storage, state, lambda each: each.charge.purpose))
     assert sum(row.entries for row in by_purpose) == 1 + 2 + 3 + 4 + 5 + 6 + 2
 
 
 def test_the_largest_stand_first(storage: SqlStorage) -> None:
-    book = mixed_ledger(storage)
+    state = mixed_ledger(storage)
 
-    with look(storage.database) as reading:
-        amounts = [float(row.amounts[2]) for row in reading.largest_runs(book.dataset_id, 100, SIZE)]
-        first = reading.largest_runs(book.dataset_id, 1, SIZE)
+    with reader(storage.database) as reading:
+        amounts = [float(row.amounts[2]) for row in reading.largest_runs(state.dataset_id, 100, SIZE)]
+        first = reading.largest_runs(state.dataset_id, 1, SIZE)
 
     assert amounts == sorted(amounts, reverse=True)
     assert [row.name for row in first] == ["run-9"]
@@ -247,11 +255,11 @@ def test_what_a_budget_change_does_not_touch(storage: SqlStorage) -> None:
     spend(storage, "adult", 2, "small", costing(0.1))
     with storage.begin() as transaction:
         raised = replace(ZCDP, limits=np.array([50.0, 0.0]))
-        book = write(transaction, _locked(transaction), ChangeBudget(raised, "more"))
+        state = write(transaction, _locked(transaction), ChangeBudget(raised, "more"))
     spend(storage, "adult", 10, "large", costing(0.1))
 
-    with look(storage.database) as reading:
-        assert [row.name for row in reading.largest_runs(book.dataset_id, 9, 2)] == ["large", "small"]
+    with reader(storage.database) as reading:
+        assert [row.name for row in reading.largest_runs(state.dataset_id, 9, 2)] == ["large", "small"]
 
 
 @pytest.mark.parametrize("budget", [ROOMY, ZCDP], ids=["weights", "scalar"])
@@ -278,9 +286,9 @@ def test_a_purpose_longer_than_an_index_holds_is_shortened(storage: SqlStorage) 
     spend(storage, "adult", 1, each=charge(purpose="ü" * 6000))
     spend(storage, "adult", 1, each=charge(purpose="ü" * 6001))
 
-    with look(storage.database) as reading:
-        book = reading.dataset("adult").book
-        (row,) = reading.largest_purposes(book.dataset_id, 9, SIZE)
+    with reader(storage.database) as reading:
+        state = reading.dataset("adult").state
+        (row,) = reading.largest_purposes(state.dataset_id, 9, SIZE)
 
     assert (len(row.name), row.entries) == (200, 2)
 
@@ -292,14 +300,14 @@ def test_few_steps_are_all_there_and_many_are_sampled_evenly(storage: SqlStorage
         commands = [Authorize(each, "many" if index % 3 else "few") for index in range(3 * POINTS)]
         write(transaction, _locked(transaction), *commands)
 
-    with look(storage.database) as reading:
-        book = reading.dataset("adult").book
+    with reader(storage.database) as reading:
+        state = reading.dataset("adult").state
         steps = {}
         for name in ("few", "many"):
-            number, run = reading.run(book.dataset_id, name, SIZE)
-            steps[name] = [step.sequence for step in reading.steps(book.dataset_id, number, run.entries)]
+            number, run = reading.run(state.dataset_id, name, SIZE)
+            steps[name] = [step.sequence for step in reading.steps(state.dataset_id, number, run.entries)]
         with pytest.raises(NotFound):
-            reading.run(book.dataset_id, "nobody", SIZE)
+            reading.run(state.dataset_id, "nobody", SIZE)
 
     assert steps["few"] == list(range(2, 3 * POINTS + 2, 3))
     many = steps["many"]
@@ -311,17 +319,17 @@ def test_few_steps_are_all_there_and_many_are_sampled_evenly(storage: SqlStorage
 
 
 def test_steps_leave_out_what_was_not_charged(storage: SqlStorage) -> None:
-    book = mixed_ledger(storage)
+    state = mixed_ledger(storage)
 
-    with look(storage.database) as reading:
-        number, run = reading.run(book.dataset_id, "run-9", SIZE)
-        steps = reading.steps(book.dataset_id, number, run.entries)
+    with reader(storage.database) as reading:
+        number, run = reading.run(state.dataset_id, "run-9", SIZE)
+        steps = reading.steps(state.dataset_id, number, run.entries)
 
     assert [(step.times, step.charge.purpose) for step in steps] == [(10, "line-search"), (1, "")]
 
 
 def refusals(service: Service, dataset: str = "adult") -> list[tuple[str, str | None, int, int]]:
-    with look(service.app.state.house.storage.database) as reading:
+    with reader(service.app.state.services.storage.database) as reading:
         found = reading.refusals(reading.position(dataset).dataset_id, 100)
     return [(each.run, each.partition, each.times, each.fits_times) for each in found]
 
@@ -360,7 +368,7 @@ def test_a_refusal_says_when_by_whom_and_what_was_left(service: Service) -> None
     service.clock.advance(5)
     assert service.reserve(6).status_code == 409
 
-    with look(service.app.state.house.storage.database) as reading:
+    with reader(service.app.state.services.storage.database) as reading:
         position = reading.position("adult")
         (found,) = reading.refusals(position.dataset_id, 9)
 
@@ -375,14 +383,14 @@ def test_combinations_find_what_a_look_at_every_entry_finds(
     storage: SqlStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "_COMBED_AT_ONCE", 3)
-    book = mixed_ledger(storage)
-    every = [each.entry for each in storage.entries(book.dataset_id, EntryFilter(limit=1000))][::-1]
+    state = mixed_ledger(storage)
+    every = [each.entry for each in storage.entries(state.dataset_id, EntryFilter(limit=1000))][::-1]
 
-    with look(storage.database) as reading:
+    with reader(storage.database) as reading:
         for run in (None, "run-0", "run-9", "nobody"):
             for kind in (None, "authorized", "settled", "reserved"):
                 for limit in (1, 4, 100):
-                    found = reading.entries(book.dataset_id, EntryFilter(limit=limit, run=run, kind=kind))
+                    found = reading.entries(state.dataset_id, EntryFilter(limit=limit, run=run, kind=kind))
                     alike = [e for e in every if run in (None, e.run) and kind in (None, e.kind.value)]
                     sequences = [each.entry.sequence for each in found.entries]
                     assert sequences == [entry.sequence for entry in alike[:limit]], (run, kind, limit)
@@ -407,29 +415,29 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_no_page_reads_a_table_from_end_to_end(storage: SqlStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite says so itself; on PostgreSQL the same queries must at least be answered."""
-    book = mixed_ledger(storage)
-    with explained(monkeypatch) as plans, look(storage.database) as reading:
-        reading.urgent(Place(5, "a"), 10)
+    state = mixed_ledger(storage)
+    with explained(monkeypatch) as plans, reader(storage.database) as reading:
+        reading.urgent(Cursor(5, "a"), 10)
         reading.urgent_among({"adult"}, None, 10)
         reading.count_below(1000, 10)
-        reading.refusing(book.dataset_id)
-        reading.held(book.dataset_id)
-        reading.purpose(book.dataset_id, "gradient", SIZE)
+        reading.refusing(state.dataset_id)
+        reading.held(state.dataset_id)
+        reading.purpose(state.dataset_id, "gradient", SIZE)
         reading.position("adult")
-        reading.levels(book.dataset_id)
-        reading.largest_runs(book.dataset_id, 10, SIZE)
-        reading.largest_purposes(book.dataset_id, 10, SIZE)
-        reading.refusals(book.dataset_id, 10)
-        reading.reservations(book.dataset_id, 0, 10, SIZE)
-        number, run = reading.run(book.dataset_id, "run-1", SIZE)
-        reading.steps(book.dataset_id, number, run.entries)
+        reading.levels(state.dataset_id)
+        reading.largest_runs(state.dataset_id, 10, SIZE)
+        reading.largest_purposes(state.dataset_id, 10, SIZE)
+        reading.refusals(state.dataset_id, 10)
+        reading.reservations(state.dataset_id, 0, 10, SIZE)
+        number, run = reading.run(state.dataset_id, "run-1", SIZE)
+        reading.steps(state.dataset_id, number, run.entries)
         for chosen in (
             EntryFilter(limit=10),
             EntryFilter(limit=10, kind="settled"),
             EntryFilter(limit=10, run="run-1"),
             EntryFilter(limit=10, kind="authorized", run="run-1"),
         ):
-            reading.entries(book.dataset_id, chosen)
+            reading.entries(state.dataset_id, chosen)
 
     assert bool(plans) == (storage.database.engine.dialect.name == "sqlite")
     sought = "".join(plans)
@@ -447,10 +455,10 @@ def test_no_page_reads_a_table_from_end_to_end(storage: SqlStorage, monkeypatch:
 
 
 def test_the_description_of_a_charge_is_read_with_the_step(storage: SqlStorage) -> None:
-    book = mixed_ledger(storage)
-    with look(storage.database) as reading:
-        number, run = reading.run(book.dataset_id, "run-0", SIZE)
-        steps = reading.steps(book.dataset_id, number, run.entries)
+    state = mixed_ledger(storage)
+    with reader(storage.database) as reading:
+        number, run = reading.run(state.dataset_id, "run-0", SIZE)
+        steps = reading.steps(state.dataset_id, number, run.entries)
 
     expected: Charge = charge(20.0, "line-search")
     assert steps[0].charge.fingerprint == expected.fingerprint

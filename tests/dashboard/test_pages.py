@@ -9,7 +9,7 @@ import pytest
 
 from dpledger.dashboard.views import ROWS
 from dpledger.ledger.errors import Unavailable
-from dpledger.storage import overview
+from dpledger.storage.read_models import dashboard as overview
 from tests.api.service import POISSON, SUBSAMPLED, Service, made
 from tests.dashboard.visitor import Visitor, datasets_in, entries_in, section
 
@@ -388,7 +388,7 @@ def test_a_database_that_is_away_is_a_page_too(
     def away(*_: object) -> None:
         raise Unavailable("the database is away")
 
-    monkeypatch.setattr(service.app.state.house.storage.database, "read", away)
+    monkeypatch.setattr(service.app.state.services.storage.database, "read", away)
 
     answer = visitor.get("/")
 

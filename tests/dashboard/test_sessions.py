@@ -7,13 +7,13 @@ from urllib.parse import urlencode
 import pytest
 
 from dpledger.auth.sessions import SESSION_SECONDS
-from dpledger.dashboard.guarding import COOKIE
+from dpledger.dashboard.security import COOKIE
 from dpledger.ledger.errors import Unavailable
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.sessions import SessionStore
 from tests.api.service import Service
 from tests.dashboard.visitor import Visitor, serving
-from tests.reliability.places import sqlite_place
+from tests.reliability.database_targets import sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import ANSWER_SECONDS, HOST
 
@@ -72,7 +72,7 @@ def test_a_logout_that_cannot_be_kept_is_told_and_keeps_the_cookie(
         raise Unavailable("the database is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(service.app.state.house.storage.database, "begin", away)
+        patched.setattr(service.app.state.services.storage.database, "begin", away)
         answer = visitor.post("/logout")
 
     assert answer.status_code == 503

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import httpx2
 from fastapi.testclient import TestClient
 
-from dpledger.dashboard.guarding import COOKIE
+from dpledger.dashboard.security import COOKIE
 from dpledger.server import create_server
 from dpledger.settings import Settings
 from tests.api.service import Service, SetClock
@@ -21,12 +21,12 @@ ORIGIN = "http://testserver"
 @contextmanager
 def serving(database: str, keys: Path, token: str = "") -> Iterator[Service]:
     """The service as it is served, with a clock that the test sets; a new ledger announces its token."""
-    told: list[str] = []
+    reported: list[str] = []
     clock = SetClock()
     settings = Settings(database, keys, expiry_seconds=3600.0)
-    app = create_server(settings, clock=clock, announce=told.append)
+    app = create_server(settings, clock=clock, announce=reported.append)
     with TestClient(app, raise_server_exceptions=False, follow_redirects=False) as client:
-        yield Service(client, told[0] if told else token, clock)
+        yield Service(client, reported[0] if reported else token, clock)
 
 
 class Visitor:

@@ -22,9 +22,9 @@ def served(folder: Path, receiver: Receiver) -> Iterator[tuple[TestClient, str]]
         "DPLEDGER_ALERT_SECRET_FILE": str(folder / "secret"),
         "DPLEDGER_ALERT_SECONDS": "0.05",
     }
-    told: list[str] = []
+    reported: list[str] = []
     settings = Settings.from_environment(environment)
-    app = create_server(settings, announce=told.append)
+    app = create_server(settings, announce=reported.append)
     bounded_protocol(app, settings)
     with TestClient(app) as client:
-        yield client, told[0]
+        yield client, reported[0]

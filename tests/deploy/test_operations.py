@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What /metrics says of a service that does everything."""
     folder = tmp_path_factory.mktemp("metrics")
     with receiving() as receiver, served(folder, receiver) as (client, token):
@@ -53,29 +53,29 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         return Service(client, token, SetClock()).get("/metrics").text
 
 
-def test_every_metric_is_documented_and_no_other(told: str) -> None:
-    names = set(re.findall(r"^# TYPE (dpledger_\w+) ", told, re.MULTILINE))
+def test_every_metric_is_documented_and_no_other(reported: str) -> None:
+    names = set(re.findall(r"^# TYPE (dpledger_\w+) ", reported, re.MULTILINE))
 
     assert names == {name for name in rows("Metrics") if name.startswith("dpledger_")}
-    assert re.search(r"^# TYPE process_", told, re.MULTILINE)
+    assert re.search(r"^# TYPE process_", reported, re.MULTILINE)
 
 
-def test_the_dashboard_is_timed_by_its_own_routes(told: str) -> None:
+def test_the_dashboard_is_timed_by_its_own_routes(reported: str) -> None:
     counted = re.findall(
-        r'^dpledger_request_seconds_count\{method="GET",route="(.*)"\} 1.0$', told, re.MULTILINE
+        r'^dpledger_request_seconds_count\{method="GET",route="(.*)"\} 1.0$', reported, re.MULTILINE
     )
 
     assert counted == ["/dashboard/login", "unknown"]
 
 
-def test_questions_to_prometheus_name_metrics_that_exist(told: str) -> None:
+def test_questions_to_prometheus_name_metrics_that_exist(reported: str) -> None:
     block = PAGE.partition("Useful questions:\n")[2].partition("\n\nAn authorization")[0]
     asked = set(re.findall(r"dpledger_\w+", block))
 
     assert len(asked) >= 6
     for name in asked:
         family = re.sub(r"_(bucket|sum|count)$", "", name)
-        assert f"# TYPE {family} " in told, name
+        assert f"# TYPE {family} " in reported, name
 
 
 def test_every_statement_names_a_test_that_exists() -> None:

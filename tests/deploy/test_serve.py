@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.alerts.receiver import Receiver, receiving
+from tests.reliability.database_targets import sqlite_place
 from tests.reliability.ledgers import authorization, open_dataset
-from tests.reliability.places import sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import HOST, ask
 
@@ -39,20 +39,20 @@ def test_metrics_and_alerts_are_what_the_environment_says(
     monkeypatch.setenv("DPLEDGER_ALERT_SECRET_FILE", str(tmp_path / "secret"))
     monkeypatch.setenv("DPLEDGER_ALERT_THRESHOLDS", "0.2")
     monkeypatch.setenv("DPLEDGER_ALERT_SECONDS", "0.1")
-    place = sqlite_place(tmp_path)
+    database_target = sqlite_place(tmp_path)
 
-    with services(place, 1) as (running,):
-        name = open_dataset(running.port, place.token, "served", units=4)
-        assert ask(running.port, place.token, authorization(name, 1, "one")).status == 201
+    with services(database_target, 1) as (running,):
+        name = open_dataset(running.port, database_target.token, "served", units=4)
+        assert ask(running.port, database_target.token, authorization(name, 1, "one")).status == 201
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not receiver.received:
             assert time.monotonic() < give_up
             time.sleep(0.05)
-        told = metrics(running.port, place.token)
+        reported = metrics(running.port, database_target.token)
         log = running.log.read_text(encoding="utf-8")
 
-    assert receiver.told() == [(name, 0.2)]
-    assert 'dpledger_decisions_total{operation="authorize",outcome="granted"} 1.0' in told
-    assert 'dpledger_remaining_fraction{dataset="served"} 0.7' in told
+    assert receiver.reported() == [(name, 0.2)]
+    assert 'dpledger_decisions_total{operation="authorize",outcome="granted"} 1.0' in reported
+    assert 'dpledger_remaining_fraction{dataset="served"} 0.7' in reported
     assert "secret-path" not in log
     assert "both sides" not in log

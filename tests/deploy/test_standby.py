@@ -60,18 +60,18 @@ def authorized_at_last(service: Service, key: str) -> httpx2.Response:
 
 
 def test_a_promoted_standby_has_everything_that_was_acknowledged(pair: Pair, service: Service) -> None:
-    told = {f"before-{index}": made(service.authorize(key=f"before-{index}")) for index in range(25)}
+    reported = {f"before-{index}": made(service.authorize(key=f"before-{index}")) for index in range(25)}
 
     pair.primary.end(signal.SIGQUIT)
     assert service.client.get("/readyz").status_code == 503
     pair.standby.run("pg_ctl", "promote")
 
     assert authorized_at_last(service, "after").status_code == 201
-    for key, answer in told.items():
+    for key, answer in reported.items():
         again = service.authorize(key=key)
         assert again.headers["idempotency-replayed"] == "true"
         assert made(again) == answer
-    assert service.sequence() == 1 + len(told) + 1
+    assert service.sequence() == 1 + len(reported) + 1
     service.verified()
 
 

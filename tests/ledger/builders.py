@@ -5,12 +5,12 @@ from typing import Any
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.ledger.answers import text
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.charging import charge_for
-from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.charges import charge_for
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.model.state import LedgerState, PartitionExtremes, nothing_spent
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.state import Book, Crowd, nothing_spent
+from dpledger.ledger.responses import text
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}
@@ -43,10 +43,12 @@ def gaussian(budget: Budget, noise_std: float) -> Charge:
     return charge_of(budget, {**GAUSSIAN, "noise_std": noise_std})
 
 
-def opened(budget: Budget, partition_key: str = "fixed") -> tuple[Book, StoredEntry]:
+def opened(budget: Budget, partition_key: str = "fixed") -> tuple[LedgerState, StoredEntry]:
     """A ledger that was just opened, and its first entry."""
     fields = {"adjacency": "add-remove", "partition_key": partition_key, "budget": budget.document}
     entry = Entry(1, EntryKind.OPENED, 1, "admin", GENESIS, detail=text(fields))
-    whole, crowd = nothing_spent(budget), Crowd.empty(budget)
-    book = Book(1, "adult", ADD_REMOVE, partition_key, budget, whole, crowd, 0, 1, entry.hash, budget, 1)
-    return book, StoredEntry(entry, entry.hash)
+    whole, extremes = nothing_spent(budget), PartitionExtremes.empty(budget)
+    state = LedgerState(
+        1, "adult", ADD_REMOVE, partition_key, budget, whole, extremes, 0, 1, entry.hash, budget, 1
+    )
+    return state, StoredEntry(entry, entry.hash)

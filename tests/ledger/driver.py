@@ -6,8 +6,9 @@ from fractions import Fraction
 from typing import Any
 
 from dpledger.accounting.exact import Exact
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import (
+from dpledger.ledger.decide import Granted, Refused, Stamp, decide, partition_extremes
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import (
     Authorize,
     ChangeBudget,
     Command,
@@ -17,10 +18,9 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.decide import Granted, Refused, Stamp, crowd_of, decide
-from dpledger.ledger.entries import Charge
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.state import Book, Partition
 from tests.ledger.builders import opened
 
 WHOLE = -1
@@ -36,7 +36,7 @@ def exact(amounts: Any) -> list[Fraction]:
 class Driver:
     """Plays the part of service and storage; ``account`` holds exact sums a partition (whole: -1)."""
 
-    book: Book
+    state: LedgerState
     stored: list[StoredEntry]
     partitions: dict[int, Partition] = field(default_factory=dict)
     held: dict[int, Reservation] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Driver:
 
     @classmethod
     def of(cls, budget: Budget, partition_key: str = "fixed") -> "Driver":
-        book, first = opened(budget, partition_key)
-        return cls(book, [first], account=defaultdict(lambda: [Fraction(0)] * budget.size))
+        state, first = opened(budget, partition_key)
+        return cls(state, [first], account=defaultdict(lambda: [Fraction(0)] * budget.size))
 
     def run(self, command: Command, charge: Charge | None = None) -> Granted | Refused:
-        outcome = decide(self.book, command, Stamp(self.book.sequence + 1, "ann"))
+        outcome = decide(self.state, command, Stamp(self.state.sequence + 1, "ann"))
         if isinstance(outcome, Granted):
             self._take(outcome, charge)
         return outcome
@@ -86,21 +86,21 @@ class Driver:
 
     def _add(self, number: int | None, charge: Charge, times: int) -> None:
         key = WHOLE if number is None else number
-        added = [times * amount for amount in exact(self.book.amounts_of(charge))]
+        added = [times * amount for amount in exact(self.state.amounts_of(charge))]
         self.account[key] = [a + b for a, b in zip(self.account[key], added, strict=True)]
 
     def _take(self, granted: Granted, charge: Charge | None) -> None:
-        book = granted.book
+        state = granted.state
         for partition in granted.partitions:
             self.partitions[partition.number] = partition
         if granted.recount:
-            book = replace(book, crowd=crowd_of(book, self.partitions.values()))
-        self.book = book
+            state = replace(state, extremes=partition_extremes(state, self.partitions.values()))
+        self.state = state
         self.stored.append(StoredEntry(granted.entry, granted.entry.hash, charge))
 
     def borne(self) -> list[tuple[list[Fraction], list[Fraction]]]:
         """For every record that may exist: what it has borne exactly, and the limits that apply to it."""
-        whole, limits = self.account[WHOLE], list(self.book.budget.exact_limits)
+        whole, limits = self.account[WHOLE], list(self.state.budget.exact_limits)
         if not self.partitions:
             return [(whole, limits)]
         return [
@@ -110,12 +110,12 @@ class Driver:
 
     def _touched(self) -> list[tuple[int, ...]]:
         numbers = sorted(self.partitions)
-        if self.book.partition_key == "fixed" or len(numbers) == 1:
+        if self.state.partition_key == "fixed" or len(numbers) == 1:
             return [(number,) for number in numbers]
         return [(a, b) for a in numbers for b in numbers if a < b]
 
     def _limits(self, touched: tuple[int, ...]) -> list[Fraction]:
-        each = [self.partitions[number].exact_limits(self.book.budget) for number in touched]
+        each = [self.partitions[number].exact_limits(self.state.budget) for number in touched]
         return [min(column) for column in zip(*each, strict=True)]
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpledger.ledger.answers import Desk, numbers, text
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.entries import GENESIS, Entry, EntryKind, moment
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.entries import GENESIS, Entry, EntryKind, moment
 from dpledger.ledger.receipts import Signer, verify_receipt
+from dpledger.ledger.responses import ResponseBuilder, numbers, text
 from tests.ledger.builders import BUDGETS, GAUSSIAN, POISSON, budget_of, charge_of, gaussian
 
 SIGNER = Signer(bytes(32))
-DESK = Desk(SIGNER)
+DESK = ResponseBuilder(SIGNER)
 names = st.text(min_size=1, max_size=20)
 fractions = st.floats(0.0, 1.0)
 

@@ -13,7 +13,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.filters import order_budgets
 from dpledger.accounting.rounding import Direction, add
-from dpledger.ledger.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Accounting, Budget
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, GAUSSIAN, PLAN, POISSON, budget_of, charge_of, gaussian
 
 
@@ -147,7 +147,7 @@ def test_a_limit_that_no_number_holds_is_refused() -> None:
     with pytest.raises(InvalidInput, match="budget"):
         budget_of(accounting="gdp", mu=1e200)
     with pytest.raises(InvalidInput, match="budget"):
-        budget_of(accounting="gdp", mu=1.0).relimited({"accounting": "gdp", "mu": 1e200}, ADD_REMOVE)
+        budget_of(accounting="gdp", mu=1.0).with_limit({"accounting": "gdp", "mu": 1e200}, ADD_REMOVE)
 
 
 @pytest.mark.parametrize("noise_std", [1.0, 1e3, 1e5, 1e6, 5e6])
@@ -233,7 +233,7 @@ def test_what_is_left_is_the_fraction_of_each_target() -> None:
 def test_a_changed_limit_keeps_orders_and_weights(fields: dict[str, Any], changed: dict[str, Any]) -> None:
     before = Budget.from_fields(fields, ADD_REMOVE)
 
-    after = before.relimited(changed, ADD_REMOVE)
+    after = before.with_limit(changed, ADD_REMOVE)
 
     assert after.accounting is before.accounting
     assert after.orders.tobytes() == before.orders.tobytes()
@@ -266,11 +266,11 @@ def test_a_limit_can_be_lowered_until_nothing_fits(fields: dict[str, Any], lower
     before = Budget.from_fields(fields, ADD_REMOVE)
     step = gaussian(before, 100.0)
 
-    after = before.relimited({"accounting": fields["accounting"], **lower}, ADD_REMOVE)
+    after = before.with_limit({"accounting": fields["accounting"], **lower}, ADD_REMOVE)
 
     assert before.admits(step.amounts)
     assert not after.admits(step.amounts)
-    assert after.relimited(fields, ADD_REMOVE).document == before.document
+    assert after.with_limit(fields, ADD_REMOVE).document == before.document
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_the_rule_and_its_orders_are_fixed_at_opening(
     fields: dict[str, Any], changed: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        Budget.from_fields(fields, ADD_REMOVE).relimited(changed, ADD_REMOVE)
+        Budget.from_fields(fields, ADD_REMOVE).with_limit(changed, ADD_REMOVE)
 
     assert refused.value.field == field
 

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpledger.accounting.rounding import Direction, scale
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import Authorize, Reserve
 from dpledger.ledger.decide import (
     Granted,
     Refused,
@@ -18,6 +16,8 @@ from dpledger.ledger.decide import (
     decide,
     decide_in_general,
 )
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize, Reserve
 from dpledger.ledger.replay import differences
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, adding, budget_of, gaussian
 from tests.ledger.driver import Driver, holds_exactly
@@ -35,7 +35,7 @@ commands = st.lists(
 
 
 def play(driver: Driver, script: list[tuple[str, int, int]]) -> None:
-    first = driver.book.budget
+    first = driver.state.budget
     charges = [gaussian(first, noise) for noise in NOISES]
     for verb, which, number in script:
         place = None if number >= len(driver.partitions) else number
@@ -49,7 +49,7 @@ def play(driver: Driver, script: list[tuple[str, int, int]]) -> None:
             driver.close(sequence, used)
         elif verb in ("open", "own") and len(driver.partitions) < 5:
             # A limit of its own that comes after the spending closes a partition, as a lowered budget does.
-            own = halved(first) if verb == "own" and not driver.book.committed_for(None).any() else None
+            own = halved(first) if verb == "own" and not driver.state.committed_for(None).any() else None
             driver.open(f"p{len(driver.partitions)}", budget=own)
         elif verb in ("halve", "double") and not driver.partitions:
             driver.change(halved(first) if verb == "halve" else first)
@@ -74,13 +74,13 @@ def test_no_record_ever_bears_more_than_the_filter_allows(
     play(driver, script)
 
     for borne, limits in driver.borne():
-        assert holds_exactly(driver.book.budget, borne, limits)
+        assert holds_exactly(driver.state.budget, borne, limits)
 
 
 @pytest.mark.parametrize("fields", BUDGETS)
 def test_spending_goes_on_until_nothing_fits_and_hardly_earlier(fields: dict[str, Any]) -> None:
     driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
-    charge = gaussian(driver.book.budget, 12.0)
+    charge = gaussian(driver.state.budget, 12.0)
 
     while isinstance(driver.authorize(charge), Granted):
         pass
@@ -89,7 +89,7 @@ def test_spending_goes_on_until_nothing_fits_and_hardly_earlier(fields: dict[str
     more = [a + b for a, b in zip(borne, [*map(float, charge.amounts)], strict=True)]
     slack = [float(limit) * (1 - 1e-9) for limit in limits]
     assert not all(a <= b for a, b in zip(more, slack, strict=True))
-    assert driver.book.budget.fraction_left(driver.book.committed_for(None)) < 0.2
+    assert driver.state.budget.fraction_left(driver.state.committed_for(None)) < 0.2
 
 
 @pytest.mark.parametrize("arithmetic", ["exact", "floats"])
@@ -102,22 +102,22 @@ def test_the_short_way_of_a_plain_authorization_gives_the_same_bits(
 ) -> None:
     driver = Driver.of(adding(fields, arithmetic), partition_key)
     for noise in noises:
-        command = Authorize(gaussian(driver.book.budget, noise), "run")
-        general = decide_in_general(driver.book, command, Stamp(driver.book.sequence + 1, "ann"))
+        command = Authorize(gaussian(driver.state.budget, noise), "run")
+        general = decide_in_general(driver.state, command, Stamp(driver.state.sequence + 1, "ann"))
 
         outcome = driver.authorize(command.charge)
 
         assert type(outcome) is type(general)
         if isinstance(outcome, Granted) and isinstance(general, Granted):
-            assert differences(outcome.book, general.book, []) == []
+            assert differences(outcome.state, general.state, []) == []
             assert outcome.entry == general.entry
             assert (outcome.partitions, outcome.recount) == (general.partitions, general.recount)
 
 
 def test_a_refusal_says_what_was_asked_and_what_would_fit() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
-    charge = gaussian(driver.book.budget, 1.0)  # ρ = 0.5 and a little for rounding up
-    small = gaussian(driver.book.budget, 10.0)  # ρ = 0.005
+    charge = gaussian(driver.state.budget, 1.0)  # ρ = 0.5 and a little for rounding up
+    small = gaussian(driver.state.budget, 10.0)  # ρ = 0.005
 
     refused = driver.reserve(small, 250)
 
@@ -137,7 +137,7 @@ def test_a_refusal_says_what_was_asked_and_what_would_fit() -> None:
 def test_what_fits_respects_a_partitions_own_limit() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open("small", budget=budget_of(accounting="zcdp", rho=0.01))
-    charge = gaussian(driver.book.budget, 2.0)  # ρ = 0.125
+    charge = gaussian(driver.state.budget, 2.0)  # ρ = 0.125
 
     refused = driver.authorize(charge, 0)
 
@@ -150,7 +150,7 @@ def test_what_fits_respects_the_limits_of_other_partitions(partition_key: str, p
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5), partition_key)
     driver.open("small", budget=budget_of(accounting="zcdp", rho=0.01))
     driver.open("plain")
-    charge = gaussian(driver.book.budget, 2.0)  # ρ = 0.125
+    charge = gaussian(driver.state.budget, 2.0)  # ρ = 0.125
 
     refused = driver.authorize(charge, place)
 
@@ -161,10 +161,10 @@ def test_what_fits_respects_the_limits_of_other_partitions(partition_key: str, p
 @pytest.mark.parametrize("fields", BUDGETS)
 def test_a_refusal_changes_nothing_and_later_smaller_spends_still_fit(fields: dict[str, Any]) -> None:
     driver = Driver.of(Budget.from_fields(fields, ADD_REMOVE))
-    before = driver.book
+    before = driver.state
 
     assert isinstance(driver.authorize(gaussian(before.budget, 0.05)), Refused)
-    assert driver.book is before
+    assert driver.state is before
     assert isinstance(driver.authorize(gaussian(before.budget, 50.0)), Granted)
 
 
@@ -172,29 +172,29 @@ def test_a_refusal_changes_nothing_and_later_smaller_spends_still_fit(fields: di
 @given(noise=st.sampled_from(NOISES), times=st.integers(1, 3000))
 def test_the_largest_number_of_repetitions_that_fits_is_told(noise: float, times: int) -> None:
     driver = Driver.of(budget_of(accounting="rdp", epsilon=1.0, delta=1e-5))
-    charge = gaussian(driver.book.budget, noise)
+    charge = gaussian(driver.state.budget, noise)
     command = Reserve(charge, "run", times, 1)
 
-    outcome = decide(driver.book, command, Stamp(2, "ann"))
+    outcome = decide(driver.state, command, Stamp(2, "ann"))
 
     if isinstance(outcome, Refused):
         fitting = outcome.fits["times"]
         assert fitting < times
-        assert not fitting or driver.book.fits(driver.book.amounts_of(charge), None, fitting)
-        assert not driver.book.fits(driver.book.amounts_of(charge), None, fitting + 1)
+        assert not fitting or driver.state.fits(driver.state.amounts_of(charge), None, fitting)
+        assert not driver.state.fits(driver.state.amounts_of(charge), None, fitting + 1)
 
 
 def test_a_limit_below_what_is_spent_closes_the_dataset_and_rewrites_nothing() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
-    charge = gaussian(driver.book.budget, 2.0)
+    charge = gaussian(driver.state.budget, 2.0)
     driver.authorize(charge)
-    spent = driver.book.whole.spent
+    spent = driver.state.whole.spent
 
     driver.change(budget_of(accounting="zcdp", rho=0.1))
 
-    assert driver.book.whole.spent is spent
-    assert driver.book.budget.fraction_left(spent) == 0.0
-    assert isinstance(driver.authorize(gaussian(driver.book.budget, 1000.0)), Refused)
+    assert driver.state.whole.spent is spent
+    assert driver.state.budget.fraction_left(spent) == 0.0
+    assert isinstance(driver.authorize(gaussian(driver.state.budget, 1000.0)), Refused)
     driver.change(budget_of(accounting="zcdp", rho=0.5))
     assert isinstance(driver.authorize(charge), Granted)
 
@@ -202,7 +202,7 @@ def test_a_limit_below_what_is_spent_closes_the_dataset_and_rewrites_nothing() -
 def test_what_is_spent_on_the_whole_leaves_less_for_every_partition() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open("a", "b")
-    charge = gaussian(driver.book.budget, 1.5)  # ρ = 0.222
+    charge = gaussian(driver.state.budget, 1.5)  # ρ = 0.222
 
     assert isinstance(driver.authorize(charge, 0), Granted)
     assert isinstance(driver.authorize(charge, 1), Granted)
@@ -216,7 +216,7 @@ def test_under_a_private_key_the_two_largest_partitions_add_up() -> None:
     fixed, private = (Driver.of(budget_of(accounting="zcdp", rho=0.5), key) for key in ("fixed", "private"))
     for driver in (fixed, private):
         driver.open("a", "b", "c")
-        charge = gaussian(driver.book.budget, charge_at)
+        charge = gaussian(driver.state.budget, charge_at)
         assert isinstance(driver.authorize(charge, 0), Granted)
         assert isinstance(driver.authorize(charge, 1), Granted)
 
@@ -229,14 +229,14 @@ def test_parallel_composition_shows_the_largest_partition() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open(*"abc")
     for number, noise in enumerate([10.0, 5.0, 20.0]):
-        driver.authorize(gaussian(driver.book.budget, noise), number)
+        driver.authorize(gaussian(driver.state.budget, noise), number)
 
-    assert driver.book.committed_for(None)[0] == np.nextafter(0.02, 1.0)
+    assert driver.state.committed_for(None)[0] == np.nextafter(0.02, 1.0)
 
 
 def test_an_authorization_looks_again_only_at_what_it_names() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
-    charge = gaussian(driver.book.budget, 5.0)
+    charge = gaussian(driver.state.budget, 5.0)
 
     outcome = driver.run(Authorize(charge, "run", None, 1), charge)
 
@@ -257,20 +257,20 @@ def test_steps_in_a_row_are_the_same_bits_as_one_after_another(
 ) -> None:
     driver = Driver.of(adding(fields, arithmetic))
     for which in before:
-        driver.authorize(gaussian(driver.book.budget, NOISES[which]))
-    book, command = driver.book, Authorize(gaussian(driver.book.budget, noise), "job")
+        driver.authorize(gaussian(driver.state.budget, NOISES[which]))
+    state, command = driver.state, Authorize(gaussian(driver.state.budget, noise), "job")
 
-    entries, fractions, after = authorize_in_a_row(book, command, 7, actors)
+    entries, fractions, after = authorize_in_a_row(state, command, 7, actors)
 
     for number, actor in enumerate(actors):
-        outcome = decide(book, command, Stamp(7, actor))
+        outcome = decide(state, command, Stamp(7, actor))
         if isinstance(outcome, Refused):
             assert number == len(entries)
             break
-        book = outcome.book
+        state = outcome.state
         assert entries[number] == outcome.entry
-        assert fractions[number] == book.budget.fraction_left(book.whole.spent)
+        assert fractions[number] == state.budget.fraction_left(state.whole.spent)
     else:
         assert len(entries) == len(actors)
-    assert (after.sequence, after.head) == (book.sequence, book.head)
-    assert after.whole.spent.tobytes() == book.whole.spent.tobytes()
+    assert (after.sequence, after.head) == (state.sequence, state.head)
+    assert after.whole.spent.tobytes() == state.whole.spent.tobytes()

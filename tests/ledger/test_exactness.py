@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpledger.accounting.exact import MOST_BITS, Exact
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import Authorize
 from dpledger.ledger.decide import Granted, authorize_in_a_row
-from dpledger.ledger.entries import Charge
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Authorize
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.state import ExactTotals
 from dpledger.ledger.replay import Replay, differences
-from dpledger.ledger.state import ExactTotals
 from tests.ledger.builders import ADD_REMOVE, POISSON, budget_of, charge_of, gaussian
 from tests.ledger.driver import Driver
 
@@ -53,30 +53,30 @@ def test_a_round_budget_is_used_up_to_its_last_step(
     budget: dict[str, Any], release: dict[str, Any], times: int
 ) -> None:
     driver = Driver.of(Budget.from_fields(budget, ADD_REMOVE))
-    charge = charge_of(driver.book.budget, {"mechanism": "gaussian", "sensitivity": 1.0, **release})
-    in_a_row, _, _ = authorize_in_a_row(driver.book, Authorize(charge, "run"), 1, ["ann"] * (times + 3))
+    charge = charge_of(driver.state.budget, {"mechanism": "gaussian", "sensitivity": 1.0, **release})
+    in_a_row, _, _ = authorize_in_a_row(driver.state, Authorize(charge, "run"), 1, ["ann"] * (times + 3))
 
     assert granted(driver, charge) == times == len(in_a_row)
     if times:
-        assert driver.book.fraction_left(None) == 0.0
+        assert driver.state.fraction_left(None) == 0.0
 
 
 def test_additive_deltas_that_add_up_to_the_limit_are_granted() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=1.0, additive_delta=0.3))
-    tenth, fifth = (charge_of(driver.book.budget, {**APPROXIMATE, "delta": d}) for d in (0.1, 0.2))
+    tenth, fifth = (charge_of(driver.state.budget, {**APPROXIMATE, "delta": d}) for d in (0.1, 0.2))
 
     assert isinstance(driver.authorize(tenth), Granted)
     assert isinstance(driver.authorize(fifth), Granted)
-    assert driver.book.shown_for(None)[-1] == 0.3
+    assert driver.state.shown_for(None)[-1] == 0.3
     assert not isinstance(
-        driver.authorize(charge_of(driver.book.budget, {**APPROXIMATE, "delta": 1e-300})), Granted
+        driver.authorize(charge_of(driver.state.budget, {**APPROXIMATE, "delta": 1e-300})), Granted
     )
 
 
 def test_a_sampled_delta_is_its_rate_times_it_on_paper() -> None:
     driver = Driver.of(budget_of(accounting="rdp", epsilon=9.0, delta=0.4, additive_delta=0.3))
     sampled = charge_of(
-        driver.book.budget, {**APPROXIMATE, "delta": 0.1}, sample={"scheme": "poisson", "rate": 0.1}
+        driver.state.budget, {**APPROXIMATE, "delta": 0.1}, sample={"scheme": "poisson", "rate": 0.1}
     )
 
     assert granted(driver, sampled) == 30
@@ -84,7 +84,7 @@ def test_a_sampled_delta_is_its_rate_times_it_on_paper() -> None:
 
 def test_reservations_hold_settle_and_expire_exactly() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=1.0))
-    charge = gaussian(driver.book.budget, 3.0)  # ρ = 1/18, which is no decimal
+    charge = gaussian(driver.state.budget, 3.0)  # ρ = 1/18, which is no decimal
 
     driver.reserve(charge, 17)
     assert isinstance(driver.authorize(charge), Granted)
@@ -93,14 +93,14 @@ def test_reservations_hold_settle_and_expire_exactly() -> None:
     assert isinstance(driver.reserve(charge, 12), Granted)
     driver.close(max(driver.held), None)
 
-    assert driver.book.shown_for(None)[0] == 1.0
+    assert driver.state.shown_for(None)[0] == 1.0
     assert not isinstance(driver.authorize(charge), Granted)
 
 
 def test_a_partition_is_used_up_to_its_last_step() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=1.0))
     driver.open("a", "b")
-    charge = gaussian(driver.book.budget, 3.0)
+    charge = gaussian(driver.state.budget, 3.0)
     for _ in range(9):
         driver.authorize(charge)
 
@@ -220,7 +220,7 @@ def test_what_is_no_rational_number_is_never_granted_too_often(
         rho, delta = mpmath.mpf(0), Fraction(0)
         for given_delta in deltas:
             fields = {"mechanism": "approximate", "epsilon": float(epsilon), "delta": float(given_delta)}
-            outcome = driver.authorize(charge_of(driver.book.budget, fields))
+            outcome = driver.authorize(charge_of(driver.state.budget, fields))
             fits = delta + paper(given_delta) <= paper("0.3")
             roomy = rho + each * (1 + mpmath.mpf(10) ** -12) <= mpmath.mpf(limit)
             assert isinstance(outcome, Granted) <= (fits and rho + each <= mpmath.mpf(limit))
@@ -266,19 +266,19 @@ def test_with_partitions_nothing_is_granted_that_exact_arithmetic_refuses(
 def test_totals_stay_small_however_many_noise_levels_there_are() -> None:
     driver = Driver.of(budget_of(accounting="rdp", epsilon=50.0, delta=1e-5))
     random = np.random.default_rng(7)
-    sums = [Fraction(0)] * driver.book.budget.size
+    sums = [Fraction(0)] * driver.state.budget.size
     for noise in random.uniform(20.0, 90.0, 60).tolist():
-        charge = gaussian(driver.book.budget, noise)
+        charge = gaussian(driver.state.budget, noise)
         assert isinstance(driver.authorize(charge), Granted)
         mu_squared = (1 / Fraction(repr(noise))) ** 2
-        orders = [Fraction(order) for order in driver.book.budget.orders.tolist()]
+        orders = [Fraction(order) for order in driver.state.budget.orders.tolist()]
         sums = [
             a + b
             for a, b in zip(sums, [*(order * mu_squared / 2 for order in orders), Fraction(0)], strict=True)
         ]
 
-    assert isinstance(driver.book.whole, ExactTotals)
-    kept = driver.book.whole.exact_spent
+    assert isinstance(driver.state.whole, ExactTotals)
+    kept = driver.state.whole.exact_spent
     assert kept.denominator.bit_length() <= MOST_BITS + 256
     for total, exact in zip(kept.fractions(), sums, strict=True):
         assert exact <= total <= exact + Fraction(60, 2**256)
@@ -353,20 +353,20 @@ def test_a_ledger_from_before_goes_on_bit_for_bit(document: str, times: int, hea
     driver.authorize(small)
 
     assert granted(driver, gaussian(budget, 3.0)) == times
-    book = driver.book
-    vectors = (book.whole.spent, book.crowd.headroom, driver.partitions[0].totals.spent)
+    state = driver.state
+    vectors = (state.whole.spent, state.extremes.headroom, driver.partitions[0].totals.spent)
     assert budget.document == document
-    assert book.head.hex() == head
+    assert state.head.hex() == head
     assert hashlib.sha256(b"".join(vector.tobytes() for vector in vectors)).hexdigest() == totals
 
 
 def test_an_old_budget_that_is_changed_goes_on_in_floats() -> None:
     old = replace(budget_of(accounting="zcdp", rho=1.0), exact=None)
 
-    changed = old.relimited({"accounting": "zcdp", "rho": 2.0}, ADD_REMOVE)
+    changed = old.with_limit({"accounting": "zcdp", "rho": 2.0}, ADD_REMOVE)
 
     assert changed.exact is None
-    assert budget_of(accounting="zcdp", rho=1.0).relimited(
+    assert budget_of(accounting="zcdp", rho=1.0).with_limit(
         {"accounting": "zcdp", "rho": 0.1}, ADD_REMOVE
     ).exact == (
         Fraction(1, 10),
@@ -378,7 +378,7 @@ def test_an_old_budget_that_is_changed_goes_on_in_floats() -> None:
 def test_replay_of_exact_totals_gives_the_same_numbers(sample: dict[str, Any] | None) -> None:
     driver = Driver.of(budget_of(accounting="rdp", epsilon=3.0, delta=1e-5))
     charge = charge_of(
-        driver.book.budget, {"mechanism": "gaussian", "sensitivity": 0.1, "noise_std": 0.7}, sample=sample
+        driver.state.budget, {"mechanism": "gaussian", "sensitivity": 0.1, "noise_std": 0.7}, sample=sample
     )
     for _ in range(5):
         driver.authorize(charge)
@@ -388,5 +388,5 @@ def test_replay_of_exact_totals_gives_the_same_numbers(sample: dict[str, Any] | 
         kept = stored.charge and replace(stored.charge)
         replay.take(replace(stored, charge=kept))
 
-    assert isinstance(replay.book.whole, ExactTotals)
-    assert differences(driver.book, replay.book, []) == []
+    assert isinstance(replay.state.whole, ExactTotals)
+    assert differences(driver.state, replay.state, []) == []

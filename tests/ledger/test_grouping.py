@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from dpledger.accounting.sampling import Sample
+from dpledger.ledger.batching import MAX_GROUP, GroupCommitter
 from dpledger.ledger.errors import NotFound, Unavailable
-from dpledger.ledger.grouping import MAX_GROUP, GroupCommitter
-from dpledger.ledger.ports import Intent
-from dpledger.ledger.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.model.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.ports import IdempotentRequest
 
 WAIT_SECONDS = 60
 
 
 def request(dataset: str, run: str) -> Authorization:
-    return Authorization(Spend(dataset, run, (), Sample()), Intent("ann", b"k", b"r"))
+    return Authorization(Spend(dataset, run, (), Sample()), IdempotentRequest("ann", b"k", b"r"))
 
 
-class Desk:
+class ResponseBuilder:
     """Decides what it is told to, one gate a group, and remembers the groups."""
 
     def __init__(self) -> None:
@@ -55,54 +55,54 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def responses() -> ResponseBuilder:
+    return ResponseBuilder()
 
 
-def test_what_arrives_while_a_group_commits_forms_the_next_group(desk: Desk) -> None:
-    desk.gate.clear()
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+def test_what_arrives_while_a_group_commits_forms_the_next_group(responses: ResponseBuilder) -> None:
+    responses.gate.clear()
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("adult", "0"), 0)])
-    desk.wait_until_deciding()
+    responses.wait_until_deciding()
     for number in range(1, 4):
         committer.submit([(request("adult", str(number)), number)])
-    desk.gate.set()
-    desk.wait_for(4)
+    responses.gate.set()
+    responses.wait_for(4)
     committer.stop()
 
-    assert desk.groups == [("adult", ["0"]), ("adult", ["1", "2", "3"])]
-    assert desk.replies == {number: Answer("granted", str(number)) for number in range(4)}
+    assert responses.groups == [("adult", ["0"]), ("adult", ["1", "2", "3"])]
+    assert responses.replies == {number: Answer("granted", str(number)) for number in range(4)}
 
 
-def test_groups_are_limited(desk: Desk) -> None:
-    desk.gate.clear()
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+def test_groups_are_limited(responses: ResponseBuilder) -> None:
+    responses.gate.clear()
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("adult", "first"), "first")])
-    desk.wait_until_deciding()
+    responses.wait_until_deciding()
     for number in range(MAX_GROUP + 1):
         committer.submit([(request("adult", str(number)), number)])
-    desk.gate.set()
-    desk.wait_for(MAX_GROUP + 2)
+    responses.gate.set()
+    responses.wait_for(MAX_GROUP + 2)
     committer.stop()
 
-    assert [len(runs) for _, runs in desk.groups] == [1, MAX_GROUP, 1]
+    assert [len(runs) for _, runs in responses.groups] == [1, MAX_GROUP, 1]
 
 
-def test_datasets_take_turns(desk: Desk) -> None:
-    desk.gate.clear()
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+def test_datasets_take_turns(responses: ResponseBuilder) -> None:
+    responses.gate.clear()
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("a", "1"), 1)])
-    desk.wait_until_deciding()
+    responses.wait_until_deciding()
     for number, name in enumerate(["a", "b", "a", "c"], start=2):
         committer.submit([(request(name, str(number)), number)])
-    desk.gate.set()
-    desk.wait_for(5)
+    responses.gate.set()
+    responses.wait_for(5)
     committer.stop()
 
-    assert desk.groups == [("a", ["1"]), ("b", ["3"]), ("c", ["5"]), ("a", ["2", "4"])]
+    assert responses.groups == [("a", ["1"]), ("b", ["3"]), ("c", ["5"]), ("a", ["2", "4"])]
 
 
-def test_two_workers_never_decide_one_dataset_at_once(desk: Desk) -> None:
+def test_two_workers_never_decide_one_dataset_at_once(responses: ResponseBuilder) -> None:
     running: list[str] = []
     overlaps: list[str] = []
     guard = threading.Lock()
@@ -111,76 +111,76 @@ def test_two_workers_never_decide_one_dataset_at_once(desk: Desk) -> None:
         with guard:
             overlaps.extend(other for other in running if other == name)
             running.append(name)
-        replies = desk.decide(name, group)
+        replies = responses.decide(name, group)
         with guard:
             running.remove(name)
         return replies
 
-    committer = GroupCommitter(decide, desk.deliver, workers=4)
+    committer = GroupCommitter(decide, responses.deliver, workers=4)
     for number in range(400):
         committer.submit([(request("ab"[number % 2], str(number)), number)])
-    desk.wait_for(400)
+    responses.wait_for(400)
     committer.stop()
 
     assert overlaps == []
     for name in "ab":
-        decided = [run for group, runs in desk.groups if group == name for run in runs]
+        decided = [run for group, runs in responses.groups if group == name for run in runs]
         assert decided == sorted(decided, key=int)
 
 
-def test_an_error_of_one_request_concerns_it_alone(desk: Desk) -> None:
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+def test_an_error_of_one_request_concerns_it_alone(responses: ResponseBuilder) -> None:
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     for run in ("odd", "even"):
         committer.submit([(request("adult", run), run)])
-    desk.wait_for(2)
+    responses.wait_for(2)
     committer.stop()
 
-    assert isinstance(desk.replies["odd"], NotFound)
-    assert desk.replies["even"] == Answer("granted", "even")
+    assert isinstance(responses.replies["odd"], NotFound)
+    assert responses.replies["even"] == Answer("granted", "even")
 
 
-def test_a_failed_transaction_concerns_its_whole_group_and_no_other(desk: Desk) -> None:
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=1)
+def test_a_failed_transaction_concerns_its_whole_group_and_no_other(responses: ResponseBuilder) -> None:
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     for ticket, name in enumerate(["broken", "broken", "adult"]):
         committer.submit([(request(name, "x"), ticket)])
-    desk.wait_for(3)
+    responses.wait_for(3)
     committer.stop()
 
-    assert isinstance(desk.replies[0], Unavailable)
-    assert isinstance(desk.replies[1], Unavailable)
-    assert desk.replies[2] == Answer("granted", "x")
+    assert isinstance(responses.replies[0], Unavailable)
+    assert isinstance(responses.replies[1], Unavailable)
+    assert responses.replies[2] == Answer("granted", "x")
 
 
-def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(desk: Desk) -> None:
-    desk.gate.clear()
-    committer = GroupCommitter(desk.decide, desk.deliver, workers=2)
+def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(responses: ResponseBuilder) -> None:
+    responses.gate.clear()
+    committer = GroupCommitter(responses.decide, responses.deliver, workers=2)
     for number in range(5):
         committer.submit([(request("adult", str(number)), number)])
-    desk.wait_until_deciding()
+    responses.wait_until_deciding()
     stopping = threading.Thread(target=committer.stop)
     stopping.start()
     while not committer._stopping:
         stopping.join(0.001)
     with pytest.raises(Unavailable, match="shutting down"):
         committer.submit([(request("adult", "late"), "late")])
-    desk.gate.set()
+    responses.gate.set()
     stopping.join(WAIT_SECONDS)
 
     assert not stopping.is_alive()
-    assert sorted(desk.replies) == [0, 1, 2, 3, 4]
+    assert sorted(responses.replies) == [0, 1, 2, 3, 4]
 
 
-def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(desk: Desk) -> None:
+def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(responses: ResponseBuilder) -> None:
     def deliver(replies: list[tuple[Any, Reply | Exception]]) -> None:
-        desk.deliver(replies)
+        responses.deliver(replies)
         if replies[0][0] == "gone":
             raise RuntimeError("nobody listens any more")
 
-    committer = GroupCommitter(desk.decide, deliver, workers=1)
+    committer = GroupCommitter(responses.decide, deliver, workers=1)
     committer.submit([(request("adult", "1"), "gone")])
-    desk.wait_for(1)
+    responses.wait_for(1)
     committer.submit([(request("adult", "2"), "here")])
-    desk.wait_for(1)
+    responses.wait_for(1)
     committer.stop()
 
-    assert desk.replies["here"] == Answer("granted", "2")
+    assert responses.replies["here"] == Answer("granted", "2")

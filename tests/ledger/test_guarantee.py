@@ -12,32 +12,32 @@ from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.gaussian_profile import gaussian_mu_within
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Accounting, Budget
-from dpledger.ledger.commands import ChangeBudget
 from dpledger.ledger.decide import Granted, Stamp, decide
 from dpledger.ledger.guarantee import covering, guarantee_fields, limit_warnings
-from dpledger.ledger.state import Book
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.commands import ChangeBudget
+from dpledger.ledger.model.state import LedgerState
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, PLAN, budget_of, opened
 
 STAMP = Stamp(1, "admin")
 
 
-def changed(book: Book, **fields: Any) -> Book:
-    """The book after another limit under the same rule."""
-    budget = book.budget.relimited({"accounting": book.budget.accounting.value, **fields}, ADD_REMOVE)
-    granted = decide(book, ChangeBudget(budget, "a reason"), STAMP)
+def changed(state: LedgerState, **fields: Any) -> LedgerState:
+    """The state after another limit under the same rule."""
+    budget = state.budget.with_limit({"accounting": state.budget.accounting.value, **fields}, ADD_REMOVE)
+    granted = decide(state, ChangeBudget(budget, "a reason"), STAMP)
     assert isinstance(granted, Granted)
-    return granted.book
+    return granted.state
 
 
 def test_the_largest_limit_stays_when_the_limit_is_lowered() -> None:
-    book, _ = opened(budget_of(accounting="zcdp", rho=0.5))
+    state, _ = opened(budget_of(accounting="zcdp", rho=0.5))
 
-    lowered = changed(book, rho=0.2)
+    lowered = changed(state, rho=0.2)
     raised = changed(lowered, rho=0.4)
     above = changed(raised, rho=0.9)
 
-    assert [guarantee_fields(each) for each in (book, lowered, raised, above)] == [
+    assert [guarantee_fields(each) for each in (state, lowered, raised, above)] == [
         {"rho": 0.5, "since": 1, "lowered": False},
         {"rho": 0.5, "since": 1, "lowered": True},
         {"rho": 0.5, "since": 1, "lowered": True},
@@ -51,21 +51,21 @@ def test_the_largest_limit_stays_when_the_limit_is_lowered() -> None:
 
 @pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
 def test_the_larger_number_has_its_own_epsilon_and_delta(accounting: str) -> None:
-    book, _ = opened(budget_of(accounting=accounting, epsilon=1.0, delta=1e-5))
+    state, _ = opened(budget_of(accounting=accounting, epsilon=1.0, delta=1e-5))
 
-    after = changed(book, epsilon=2.0, delta=1e-8)
+    after = changed(state, epsilon=2.0, delta=1e-8)
 
-    larger = max((book.budget, after.budget), key=lambda each: float(each.limits[0]))
+    larger = max((state.budget, after.budget), key=lambda each: float(each.limits[0]))
     assert after.guarantee is larger
 
 
 def test_rdp_limits_that_cross_are_covered_by_the_larger_epsilon_and_delta() -> None:
-    book, _ = opened(budget_of(accounting="rdp", epsilon=1.0, delta=1e-4))
-    after = changed(book, epsilon=2.0, delta=1e-9)
-    limits = np.maximum(book.budget.limits, after.budget.limits)
+    state, _ = opened(budget_of(accounting="rdp", epsilon=1.0, delta=1e-4))
+    after = changed(state, epsilon=2.0, delta=1e-9)
+    limits = np.maximum(state.budget.limits, after.budget.limits)
 
-    assert not (book.budget.limits <= after.budget.limits).all()
-    assert not (book.budget.limits >= after.budget.limits).all()
+    assert not (state.budget.limits <= after.budget.limits).all()
+    assert not (state.budget.limits >= after.budget.limits).all()
     assert after.guarantee.target == {"epsilon": 2.0, "delta": 1e-4}
     assert np.array_equal(after.guarantee.limits, limits)
     weights = after.budget.weights
@@ -77,8 +77,8 @@ def test_rdp_limits_that_cross_are_covered_by_the_larger_epsilon_and_delta() -> 
 @pytest.mark.parametrize("accounting", ["rdp", "rdp-order", "zcdp", "gdp"])
 def test_additive_shares_that_changed_add_up(accounting: str) -> None:
     """The filter's share of one and the additive share of the other: the larger δ alone is too little."""
-    book, _ = opened(budget_of(accounting=accounting, epsilon=1.0, delta=1e-5))
-    after = changed(book, epsilon=1.0, delta=1e-5, additive_delta=9e-6)
+    state, _ = opened(budget_of(accounting=accounting, epsilon=1.0, delta=1e-5))
+    after = changed(state, epsilon=1.0, delta=1e-5, additive_delta=9e-6)
 
     target = after.guarantee.target
 
@@ -90,34 +90,34 @@ def test_additive_shares_that_changed_add_up(accounting: str) -> None:
 
 
 def test_equal_additive_shares_leave_the_larger_delta() -> None:
-    book, _ = opened(budget_of(accounting="rdp", epsilon=1.0, delta=1e-4, additive_delta=1e-6))
+    state, _ = opened(budget_of(accounting="rdp", epsilon=1.0, delta=1e-4, additive_delta=1e-6))
 
-    after = changed(book, epsilon=2.0, delta=1e-5, additive_delta=1e-6)
+    after = changed(state, epsilon=2.0, delta=1e-5, additive_delta=1e-6)
 
     assert after.guarantee.target == {"epsilon": 2.0, "delta": 1e-4, "additive_delta": 1e-6}
 
 
 def test_curves_that_cross_are_converted_anew() -> None:
-    book, _ = opened(budget_of(accounting="rdp-curve", epsilon=1.0, delta=1e-5, plan=PLAN))
+    state, _ = opened(budget_of(accounting="rdp-curve", epsilon=1.0, delta=1e-5, plan=PLAN))
     steeper = Budget(
         Accounting.RDP_CURVE,
-        book.budget.orders,
-        np.where(np.arange(book.budget.size) < 4, 2.0, 0.5) * book.budget.limits,
+        state.budget.orders,
+        np.where(np.arange(state.budget.size) < 4, 2.0, 0.5) * state.budget.limits,
         {"epsilon": 1.0, "delta": 1e-5},
     )
 
-    both = covering(book.guarantee, steeper)
+    both = covering(state.guarantee, steeper)
 
-    curve = np.maximum(book.budget.limits, steeper.limits)[:-1]
-    assert both.target["epsilon"] == epsilon_at(Cost(book.budget.orders, curve), 1e-5)[0]
+    curve = np.maximum(state.budget.limits, steeper.limits)[:-1]
+    assert both.target["epsilon"] == epsilon_at(Cost(state.budget.orders, curve), 1e-5)[0]
     assert both.target["delta"] == 1e-5
 
 
 def test_terms_that_one_budget_lacks_are_not_claimed() -> None:
-    book, _ = opened(budget_of(accounting="zcdp", epsilon=1.0, delta=1e-5))
-    rho = book.budget.target["rho"]
+    state, _ = opened(budget_of(accounting="zcdp", epsilon=1.0, delta=1e-5))
+    rho = state.budget.target["rho"]
 
-    after = changed(book, rho=rho / 2, additive_delta=1e-6)
+    after = changed(state, rho=rho / 2, additive_delta=1e-6)
 
     assert after.guarantee.target == {"rho": rho, "additive_delta": 1e-6}
 
@@ -176,12 +176,12 @@ def true_deltas() -> tuple[float, float]:
 
 def test_raises_that_stop_at_the_loss_exceed_the_limit_last_shown_but_not_the_guarantee() -> None:
     """Opened with the largest limit and lowered at once: that guarantee is shown wherever it stops."""
-    book, _ = opened(budget_of(accounting="gdp", epsilon=float(EPSILONS[-1]), delta=DELTA))
+    state, _ = opened(budget_of(accounting="gdp", epsilon=float(EPSILONS[-1]), delta=DELTA))
     for epsilon in EPSILONS:
-        book = changed(book, epsilon=float(epsilon), delta=DELTA)
-        assert book.budget.target["epsilon"] == epsilon
-        assert guarantee_fields(book)["epsilon"] == 8.0
-        assert guarantee_fields(book)["since"] == 1
+        state = changed(state, epsilon=float(epsilon), delta=DELTA)
+        assert state.budget.target["epsilon"] == epsilon
+        assert guarantee_fields(state)["epsilon"] == 8.0
+        assert guarantee_fields(state)["since"] == 1
 
     last_shown, largest = true_deltas()
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from dpledger.ledger import replay as replay_module
-from dpledger.ledger.decide import crowd_of
-from dpledger.ledger.entries import EntryKind
+from dpledger.ledger.decide import partition_extremes
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.model.state import ExactTotals, Totals
 from dpledger.ledger.ports import StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Replay, differences
-from dpledger.ledger.state import ExactTotals, Totals
 from tests.ledger.builders import BUDGETS, adding, budget_of, gaussian
 from tests.ledger.driver import Driver
 from tests.ledger.test_decide import commands, play
@@ -40,36 +40,36 @@ def test_replay_equals_state(
     replay = replayed(driver.stored)
 
     pairs = [(kept, replay.partitions[number]) for number, kept in driver.partitions.items()]
-    assert differences(driver.book, replay.book, pairs) == []
+    assert differences(driver.state, replay.state, pairs) == []
     assert set(replay.partitions) == set(driver.partitions)
 
 
 def test_reservations_closed_in_a_row_are_counted_once() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open("a", "b")
-    charge = gaussian(driver.book.budget, 5.0)
+    charge = gaussian(driver.state.budget, 5.0)
     for number in (0, 1, 0):
         driver.reserve(charge, 2, number)
     for sequence, used in ((3, 0), (4, 1), (5, None)):
         driver.close(sequence, used)
     driver.authorize(charge)
 
-    with mock.patch.object(replay_module, "crowd_of", side_effect=crowd_of) as counted:
+    with mock.patch.object(replay_module, "partition_extremes", side_effect=partition_extremes) as counted:
         replay = replayed(driver.stored)
 
     assert counted.call_count == 1
-    assert differences(driver.book, replay.book, []) == []
+    assert differences(driver.state, replay.state, []) == []
 
 
 @pytest.fixture
 def driver() -> Driver:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open("a", "b")
-    charge = gaussian(driver.book.budget, 5.0)
+    charge = gaussian(driver.state.budget, 5.0)
     driver.authorize(charge)
     driver.reserve(charge, 3, 1)
     driver.close(4, 2)
-    driver.authorize(gaussian(driver.book.budget, 9.0), 0)
+    driver.authorize(gaussian(driver.state.budget, 9.0), 0)
     return driver
 
 
@@ -114,11 +114,11 @@ def test_a_missing_or_swapped_entry_is_noticed(driver: Driver) -> None:
 def test_a_cut_ledger_differs_from_its_book(driver: Driver) -> None:
     replay = replayed(driver.stored[:-1])
 
-    assert {"sequence", "head"} <= {found.what for found in differences(driver.book, replay.book, [])}
+    assert {"sequence", "head"} <= {found.what for found in differences(driver.state, replay.state, [])}
 
 
 def test_a_swapped_charge_is_noticed(driver: Driver) -> None:
-    cheaper = gaussian(driver.book.budget, 50.0)
+    cheaper = gaussian(driver.state.budget, 50.0)
     driver.stored[2] = replace(driver.stored[2], charge=cheaper)
 
     with pytest.raises(BrokenLedger, match="charge"):
@@ -127,7 +127,7 @@ def test_a_swapped_charge_is_noticed(driver: Driver) -> None:
 
 def test_one_bit_in_a_total_is_noticed(driver: Driver) -> None:
     replay = replayed(driver.stored)
-    whole = driver.book.whole
+    whole = driver.state.whole
     assert isinstance(whole, ExactTotals)
     shown, kept = replace(whole), whole.exact_spent
     shown.__dict__["spent"] = np.nextafter(whole.spent, 0.0)
@@ -136,29 +136,29 @@ def test_one_bit_in_a_total_is_noticed(driver: Driver) -> None:
     counted.__dict__["spent"] = whole.spent
 
     for forged, what in ((shown, "whole.spent"), (counted, "whole.exact")):
-        book = replace(driver.book, whole=forged)
-        assert [found.what for found in differences(book, replay.book, [])] == [what]
+        state = replace(driver.state, whole=forged)
+        assert [found.what for found in differences(state, replay.state, [])] == [what]
 
 
 def test_one_bit_in_a_total_of_floats_is_noticed() -> None:
     driver = Driver.of(replace(budget_of(accounting="zcdp", rho=0.5), exact=None))
-    driver.authorize(gaussian(driver.book.budget, 5.0))
-    spent = np.nextafter(driver.book.whole.spent, 0.0)
-    forged = replace(driver.book, whole=Totals(spent, driver.book.whole.reserved))
+    driver.authorize(gaussian(driver.state.budget, 5.0))
+    spent = np.nextafter(driver.state.whole.spent, 0.0)
+    forged = replace(driver.state, whole=Totals(spent, driver.state.whole.reserved))
 
-    found = differences(forged, replayed(driver.stored).book, [])
+    found = differences(forged, replayed(driver.stored).state, [])
 
     assert [each.what for each in found] == ["whole.spent"]
 
 
 def test_another_budget_or_partition_is_noticed(driver: Driver) -> None:
     replay = replayed(driver.stored)
-    forged = replace(driver.book, budget=budget_of(accounting="zcdp", rho=5.0))
+    forged = replace(driver.state, budget=budget_of(accounting="zcdp", rho=5.0))
     partition = driver.partitions[0]
     renamed = [(replace(partition, name="z", totals=driver.partitions[1].totals), replay.partitions[0])]
 
-    assert [found.what for found in differences(forged, replay.book, [])] == ["budget"]
-    assert {found.what for found in differences(driver.book, replay.book, renamed)} == {
+    assert [found.what for found in differences(forged, replay.state, [])] == ["budget"]
+    assert {found.what for found in differences(driver.state, replay.state, renamed)} == {
         "partition z",
         "partition z.exact",
         "partition z.spent",
@@ -206,4 +206,4 @@ def test_a_forged_chain_cannot_grant_more_than_the_budget(driver: Driver) -> Non
 
 def test_nothing_is_no_ledger() -> None:
     with pytest.raises(BrokenLedger, match="no opening entry"):
-        _ = Replay(1, "adult").book
+        _ = Replay(1, "adult").state

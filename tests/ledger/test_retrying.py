@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.retrying import run_in_transaction
-from dpledger.storage.failures import Busy
+from dpledger.ledger.retry import run_in_transaction
+from dpledger.storage.engine.failures import Busy
 
 
 class Flaky:

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from dpledger.accounting.exact import Exact
 from dpledger.accounting.rounding import Direction, add, widen
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Budget, _lowered
-from dpledger.ledger.state import ExactTotals, Totals, raised
+from dpledger.ledger.model.budget import Budget, _round_down
+from dpledger.ledger.model.state import ExactTotals, Totals, add_up
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, opened
 
 amounts = hnp.arrays(np.float64, 5, elements=st.floats(0.0, 1e300))
@@ -22,12 +22,12 @@ amounts = hnp.arrays(np.float64, 5, elements=st.floats(0.0, 1e300))
 
 @given(first=amounts, second=amounts)
 def test_a_raised_sum_has_the_bits_of_the_accounting_package(first: Floats, second: Floats) -> None:
-    assert raised(first, second).tobytes() == add(first, second, Direction.UP).tobytes()
+    assert add_up(first, second).tobytes() == add(first, second, Direction.UP).tobytes()
 
 
 @given(st.floats(0.0, 1e300))
 def test_a_lowered_number_has_the_bits_of_the_accounting_package(value: float) -> None:
-    assert _lowered(value) == widen(value, Direction.DOWN, ulps=4)
+    assert _round_down(value) == widen(value, Direction.DOWN, ulps=4)
 
 
 @given(spent=amounts, held=amounts)
@@ -72,8 +72,8 @@ def test_what_overflows_does_not_fit(fields: dict[str, Any], partition_key: str)
     huge = np.full(exact.budget.size, 1e308)
     spent = {id(exact): ExactTotals.zero(huge.size).charged(Exact.of_floats(huge))}
 
-    for book in (exact, floats):
-        full = replace(book, whole=spent.get(id(book), Totals.zero(huge.size).charged(huge)))
+    for state in (exact, floats):
+        full = replace(state, whole=spent.get(id(state), Totals.zero(huge.size).charged(huge)))
 
-        assert not full.fits(np.full(book.budget.size, 1.7e308), None)
-        assert not book.fits(np.full(book.budget.size, math.inf), None)
+        assert not full.fits(np.full(state.budget.size, 1.7e308), None)
+        assert not state.fits(np.full(state.budget.size, math.inf), None)

@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
+from tests.reliability.database_targets import (
+    KINDS,
+    DatabaseTarget,
+    postgresql_place,
+    postgresql_server,
+    sqlite_place,
+)
 from tests.reliability.doomed import Executioner
-from tests.reliability.places import KINDS, Place, postgresql_place, postgresql_server, sqlite_place
 from tests.reliability.processes import services
 
 
@@ -15,28 +21,30 @@ def postgresql() -> Iterator[Any]:
         yield server
 
 
-def new_place(request: pytest.FixtureRequest, folder: Path) -> Place:
+def new_place(request: pytest.FixtureRequest, folder: Path) -> DatabaseTarget:
     if request.param == "sqlite":
         return sqlite_place(folder)
     return postgresql_place(request.getfixturevalue("postgresql"), folder)
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def database_target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> DatabaseTarget:
     """A database that tests share; each opens datasets of its own."""
     return new_place(request, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(params=KINDS)
-def fresh_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def fresh_place(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseTarget:
     """A database that nobody else has ever opened."""
     return new_place(request, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def ports(place: Place) -> Iterator[list[int]]:
+def ports(database_target: DatabaseTarget) -> Iterator[list[int]]:
     """Two service processes on one database."""
-    with services(place, 2) as running:
+    with services(database_target, 2) as running:
         yield [each.port for each in running]
 
 

@@ -25,7 +25,7 @@ from dpledger.api.app import create_app
 from dpledger.settings import Settings
 from dpledger.storage import repository
 from dpledger.storage.repository import SqlStorage
-from tests.reliability.places import Place
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.wire import HOST
 
 AFTER_LOCK = "after-lock"
@@ -164,9 +164,9 @@ class Executioner:
         self._process.kill()
         self._process.communicate()
 
-    def start(self, place: Place, point: str, passage: int) -> int:
+    def start(self, database_target: DatabaseTarget, point: str, passage: int) -> int:
         """Start a service that will die at this point; returns the port on which it serves."""
-        order = Order(point, passage, place.database, str(place.key_file))
+        order = Order(point, passage, database_target.database, str(database_target.key_file))
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(order)) + "\n")
         self._process.stdin.flush()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.reliability.places import Place
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.wire import HOST
 
 START_SECONDS = 60.0
@@ -46,12 +46,12 @@ def free_port() -> int:
         return port
 
 
-def start_service(place: Place) -> Running:
+def start_service(database_target: DatabaseTarget) -> Running:
     """Start a service process; it may not take requests yet."""
     port = free_port()
-    where = ["--database", place.database, "--key-file", str(place.key_file)]
+    where = ["--database", database_target.database, "--key-file", str(database_target.key_file)]
     command = [str(_COMMAND), "serve", "--host", HOST, "--port", str(port), *where]
-    log = place.key_file.with_name(f"service-{port}.log")
+    log = database_target.key_file.with_name(f"service-{port}.log")
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
     return Running(process, port, log)
@@ -75,9 +75,9 @@ def _listens(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def services(place: Place, count: int) -> Iterator[list[Running]]:
+def services(database_target: DatabaseTarget, count: int) -> Iterator[list[Running]]:
     """``count`` service processes on one database, started together."""
-    started = [start_service(place) for _ in range(count)]
+    started = [start_service(database_target) for _ in range(count)]
     try:
         for running in started:
             await_service(running)

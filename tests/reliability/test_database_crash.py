@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.reliability.database_targets import DatabaseTarget, postgresql_place, postgresql_server
 from tests.reliability.ledgers import authorization, check_ledger, open_dataset
-from tests.reliability.places import Place, postgresql_place, postgresql_server
 from tests.reliability.processes import services
 from tests.reliability.wire import Heard, as_first, ask, ask_until_answered
 
@@ -32,17 +32,19 @@ def server() -> Iterator[Any]:
 class Caller:
     """Sends one step after another and repeats each until it is decided, as a client does."""
 
-    place: Place
+    database_target: DatabaseTarget
     port: int
     name: str
     number: int
     stop: threading.Event
-    told: dict[str, Heard] = field(default_factory=dict)
+    reported: dict[str, Heard] = field(default_factory=dict)
 
     def run(self) -> None:
         while not self.stop.is_set():
-            key = f"caller-{self.number}-{len(self.told)}"
-            self.told[key] = ask_until_answered(self.port, self.place.token, authorization(self.name, 1, key))
+            key = f"caller-{self.number}-{len(self.reported)}"
+            self.reported[key] = ask_until_answered(
+                self.port, self.database_target.token, authorization(self.name, 1, key)
+            )
 
 
 def crash(server: Any) -> None:
@@ -53,19 +55,19 @@ def crash(server: Any) -> None:
 
 
 def await_progress(callers: list[Caller]) -> None:
-    wanted = [len(caller.told) + ANSWERS_BETWEEN for caller in callers]
+    wanted = [len(caller.reported) + ANSWERS_BETWEEN for caller in callers]
     give_up = time.monotonic() + 60.0
-    while any(len(caller.told) < least for caller, least in zip(callers, wanted, strict=True)):
+    while any(len(caller.reported) < least for caller, least in zip(callers, wanted, strict=True)):
         assert time.monotonic() < give_up, "the service does not go on"
         time.sleep(0.02)
 
 
 def test_a_database_that_crashes_loses_nothing_acknowledged(server: Any, tmp_path: Path) -> None:
-    place = postgresql_place(server, tmp_path)
-    with services(place, 1) as (running,):
-        name = open_dataset(running.port, place.token, "crash", units=PLENTY)
+    database_target = postgresql_place(server, tmp_path)
+    with services(database_target, 1) as (running,):
+        name = open_dataset(running.port, database_target.token, "crash", units=PLENTY)
         stop = threading.Event()
-        callers = [Caller(place, running.port, name, number, stop) for number in range(CALLERS)]
+        callers = [Caller(database_target, running.port, name, number, stop) for number in range(CALLERS)]
         threads = [threading.Thread(target=caller.run) for caller in callers]
         for thread in threads:
             thread.start()
@@ -78,10 +80,10 @@ def test_a_database_that_crashes_loses_nothing_acknowledged(server: Any, tmp_pat
         for thread in threads:
             thread.join(timeout=60.0)
 
-        told = {key: answer for caller in callers for key, answer in caller.told.items()}
-        assert {answer.status for answer in told.values()} == {201}
-        assert len({answer.body["sequence"] for answer in told.values()}) == len(told)
-        for key, answer in told.items():
-            again = ask(running.port, place.token, authorization(name, 1, key))
+        reported = {key: answer for caller in callers for key, answer in caller.reported.items()}
+        assert {answer.status for answer in reported.values()} == {201}
+        assert len({answer.body["sequence"] for answer in reported.values()}) == len(reported)
+        for key, answer in reported.items():
+            again = ask(running.port, database_target.token, authorization(name, 1, key))
             assert (again.replayed, as_first(again)) == (True, as_first(answer))
-        check_ledger(running.port, place.token, name, spent=len(told), authorized=len(told))
+        check_ledger(running.port, database_target.token, name, spent=len(reported), authorized=len(reported))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.doomed import ACKNOWLEDGEMENT, COMMITTED, POINTS, Executioner
 from tests.reliability.ledgers import authorization, check_ledger, open_dataset, step
-from tests.reliability.places import Place
 from tests.reliability.wire import Ask, Heard, as_first, ask, ask_until_answered, volley
 
 DEATHS = 20
@@ -26,16 +26,16 @@ class Scene:
     kinds: dict[str, int]
 
 
-def authorizations(place: Place, port: int, name: str) -> Scene:
+def authorizations(database_target: DatabaseTarget, port: int, name: str) -> Scene:
     """Several steps at once, decided in groups."""
-    open_dataset(port, place.token, name, units=BEFOREHAND + TOGETHER)
+    open_dataset(port, database_target.token, name, units=BEFOREHAND + TOGETHER)
     fatal = [authorization(name, 1, f"fatal-{index}") for index in range(TOGETHER)]
     return Scene(name, fatal, BEFOREHAND + TOGETHER, {"authorized": BEFOREHAND + TOGETHER})
 
 
-def bulk(place: Place, port: int, name: str) -> Scene:
+def bulk(database_target: DatabaseTarget, port: int, name: str) -> Scene:
     """Lists of steps, each under one key."""
-    open_dataset(port, place.token, name, units=BEFOREHAND + 2 * TOGETHER)
+    open_dataset(port, database_target.token, name, units=BEFOREHAND + 2 * TOGETHER)
     body = {"mode": "all-or-nothing", "items": [{"dataset": name, **step(1)}] * 2}
     fatal = [Ask("/v1/authorizations", body, f"{name}-{index}") for index in range(TOGETHER)]
     return Scene(name, fatal, BEFOREHAND + 2 * TOGETHER, {"authorized": BEFOREHAND + 2 * TOGETHER})
@@ -46,18 +46,18 @@ def reservation(name: str, key: str) -> Ask:
     return Ask(f"/v1/datasets/{name}/reservations", body, key)
 
 
-def reservations(place: Place, port: int, name: str) -> Scene:
+def reservations(database_target: DatabaseTarget, port: int, name: str) -> Scene:
     """Holds: a second one under the same key would not fit."""
-    open_dataset(port, place.token, name, units=BEFOREHAND + 3 * TOGETHER)
+    open_dataset(port, database_target.token, name, units=BEFOREHAND + 3 * TOGETHER)
     fatal = [reservation(name, f"fatal-{index}") for index in range(TOGETHER)]
     kinds = {"authorized": BEFOREHAND, "reserved": TOGETHER}
     return Scene(name, fatal, BEFOREHAND + 3 * TOGETHER, kinds)
 
 
-def settlements(place: Place, port: int, name: str) -> Scene:
+def settlements(database_target: DatabaseTarget, port: int, name: str) -> Scene:
     """Giving back twice would be the worst of all: each hold returns two of its three."""
-    open_dataset(port, place.token, name, units=BEFOREHAND + 3 * TOGETHER)
-    held = [ask(port, place.token, reservation(name, f"held-{index}")) for index in range(TOGETHER)]
+    open_dataset(port, database_target.token, name, units=BEFOREHAND + 3 * TOGETHER)
+    held = [ask(port, database_target.token, reservation(name, f"held-{index}")) for index in range(TOGETHER)]
     fatal = [
         Ask(f"/v1/reservations/{each.body['id']}/settlement", {"used": 1}, f"{name}-{index}")
         for index, each in enumerate(held)
@@ -83,26 +83,28 @@ def check_survivors(before: list[Heard], again: list[Heard]) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_service_loses_and_doubles_nothing(
-    place: Place, clean: int, executioner: Executioner, point: str
+    database_target: DatabaseTarget, clean: int, executioner: Executioner, point: str
 ) -> None:
     assert len(SCENES) == DEATHS
     for number, make_scene in enumerate(SCENES):
-        scene = make_scene(place, clean, f"{point}-{number}")
-        doomed = executioner.start(place, point, passage_of(point, number))
+        scene = make_scene(database_target, clean, f"{point}-{number}")
+        doomed = executioner.start(database_target, point, passage_of(point, number))
         first = [authorization(scene.name, 1, f"first-{index}") for index in range(BEFOREHAND)]
-        before = [ask(doomed, place.token, request) for request in first]
-        answers = volley([doomed], place.token, scene.fatal)
+        before = [ask(doomed, database_target.token, request) for request in first]
+        answers = volley([doomed], database_target.token, scene.fatal)
 
         assert executioner.signal_of_death() == signal.SIGKILL
         assert {answer.status for answer in before} == {201}
         assert None in answers
-        retried = [ask_until_answered(clean, place.token, request) for request in scene.fatal]
+        retried = [ask_until_answered(clean, database_target.token, request) for request in scene.fatal]
         assert {answer.status for answer in retried} == {201}
         survived = [answer.replayed for answer in retried]
         assert any(survived) == (point in COMMITTED)
-        check_survivors(before, [ask(clean, place.token, request) for request in first])
+        check_survivors(before, [ask(clean, database_target.token, request) for request in first])
         acknowledged = [
-            (told, again) for told, again in zip(answers, retried, strict=True) if told is not None
+            (reported, again)
+            for reported, again in zip(answers, retried, strict=True)
+            if reported is not None
         ]
-        check_survivors([told for told, _ in acknowledged], [again for _, again in acknowledged])
-        check_ledger(clean, place.token, scene.name, spent=scene.spent, **scene.kinds)
+        check_survivors([reported for reported, _ in acknowledged], [again for _, again in acknowledged])
+        check_ledger(clean, database_target.token, scene.name, spent=scene.spent, **scene.kinds)

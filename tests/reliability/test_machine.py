@@ -10,8 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from dpledger.api.app import create_app
 from dpledger.settings import Settings
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.machine import LedgerMachine
-from tests.reliability.places import Place
 from tests.reliability.wire import Ask, Heard
 
 START_US = 1_800_000_000_000_000
@@ -37,20 +37,20 @@ class SettableClock:
 class Replicas:
     """Two applications on one database; each can be stopped and started again."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, database_target: DatabaseTarget) -> None:
+        self._database_target = database_target
         self._clock = SettableClock()
         self._clients = [self._started(), self._started()]
 
     def _started(self) -> TestClient:
         # Nothing may happen by itself between two steps, so the service's own look-out sleeps.
-        chosen = Settings(self._place.database, self._place.key_file, expiry_seconds=1e6)
+        chosen = Settings(self._database_target.database, self._database_target.key_file, expiry_seconds=1e6)
         client = TestClient(create_app(chosen, clock=self._clock))
         client.__enter__()
         return client
 
     def ask(self, replica: int, request: Ask) -> Heard:
-        headers = request.headers(self._place.token)
+        headers = request.headers(self._database_target.token)
         answer = self._clients[replica].request(
             request.method, request.path, content=request.text(), headers=headers
         )
@@ -62,7 +62,7 @@ class Replicas:
 
     def sweep(self, replica: int) -> None:
         app: Any = self._clients[replica].app
-        app.state.house.ledger.expire_due()
+        app.state.services.ledger.expire_due()
 
     def advance(self, seconds: int) -> None:
         self._clock.advance(seconds)
@@ -76,13 +76,13 @@ class Replicas:
 
 
 @pytest.fixture
-def replicas(fresh_place: Place) -> Iterator[Replicas]:
+def replicas(fresh_place: DatabaseTarget) -> Iterator[Replicas]:
     replicas = Replicas(fresh_place)
     yield replicas
     replicas.close()
 
 
-def test_the_service_does_what_the_model_says(fresh_place: Place, replicas: Replicas) -> None:
+def test_the_service_does_what_the_model_says(fresh_place: DatabaseTarget, replicas: Replicas) -> None:
     kind = "sqlite" if fresh_place.database.startswith("sqlite") else "postgresql"
 
     class Machine(LedgerMachine):

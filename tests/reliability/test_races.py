@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.ledgers import authorization, check_ledger, open_dataset
 from tests.reliability.model import UNIT
-from tests.reliability.places import Place
 from tests.reliability.wire import Ask, Heard, as_first, ask, ask_until_answered, volley
 
 TOGETHER = 64
@@ -17,65 +17,69 @@ def answered(answers: list[Heard | None]) -> list[Heard]:
     return [answer for answer in answers if answer is not None]
 
 
-def test_a_budget_for_one_grants_one(place: Place, ports: list[int]) -> None:
+def test_a_budget_for_one_grants_one(database_target: DatabaseTarget, ports: list[int]) -> None:
     for number in range(ROUNDS):
-        name = open_dataset(ports[0], place.token, f"one-{number}", units=1)
+        name = open_dataset(ports[0], database_target.token, f"one-{number}", units=1)
         requests = [authorization(name, 1, f"key-{index}") for index in range(TOGETHER)]
-        answers = answered(volley(ports, place.token, requests))
+        answers = answered(volley(ports, database_target.token, requests))
 
         statuses = [answer.status for answer in answers]
         assert (statuses.count(201), statuses.count(409)) == (1, TOGETHER - 1), statuses
         assert {answer.problem for answer in answers} == {None, "budget-exhausted"}
-        check_ledger(ports[number % 2], place.token, name, spent=1, authorized=1)
+        check_ledger(ports[number % 2], database_target.token, name, spent=1, authorized=1)
 
 
-def test_a_budget_for_some_grants_so_many(place: Place, ports: list[int]) -> None:
+def test_a_budget_for_some_grants_so_many(database_target: DatabaseTarget, ports: list[int]) -> None:
     """Different prices at once: what is granted fits, and what was refused would not have."""
-    name = open_dataset(ports[0], place.token, "some", units=100)
+    name = open_dataset(ports[0], database_target.token, "some", units=100)
     prices = [1 + index % 7 for index in range(TOGETHER)]
     requests = [authorization(name, price, f"key-{index}") for index, price in enumerate(prices)]
-    answers = answered(volley(ports, place.token, requests))
+    answers = answered(volley(ports, database_target.token, requests))
 
     granted = [price for price, answer in zip(prices, answers, strict=True) if answer.status == 201]
     refused = [price for price, answer in zip(prices, answers, strict=True) if answer.status == 409]
     assert len(granted) + len(refused) == TOGETHER
     assert sum(granted) <= 100
     assert all(sum(granted) + price > 100 for price in refused)
-    check_ledger(ports[1], place.token, name, spent=sum(granted), authorized=len(granted))
+    check_ledger(ports[1], database_target.token, name, spent=sum(granted), authorized=len(granted))
 
 
-def repeated_until_answered(place: Place, ports: list[int], request: Ask) -> list[Heard]:
+def repeated_until_answered(database_target: DatabaseTarget, ports: list[int], request: Ask) -> list[Heard]:
     """Send one request many times at once; whoever is told to wait asks again."""
-    answers = answered(volley(ports, place.token, [request] * TOGETHER))
+    answers = answered(volley(ports, database_target.token, [request] * TOGETHER))
     return [
-        ask_until_answered(ports[index % 2], place.token, request) if answer.postponed else answer
+        ask_until_answered(ports[index % 2], database_target.token, request) if answer.postponed else answer
         for index, answer in enumerate(answers)
     ]
 
 
-def test_one_key_sent_many_times_at_once_is_one_authorization(place: Place, ports: list[int]) -> None:
+def test_one_key_sent_many_times_at_once_is_one_authorization(
+    database_target: DatabaseTarget, ports: list[int]
+) -> None:
     for number in range(REPEATED_ROUNDS):
-        name = open_dataset(ports[0], place.token, f"key-{number}", units=TOGETHER)
-        answers = repeated_until_answered(place, ports, authorization(name, 1, "the-key"))
+        name = open_dataset(ports[0], database_target.token, f"key-{number}", units=TOGETHER)
+        answers = repeated_until_answered(database_target, ports, authorization(name, 1, "the-key"))
 
         assert {answer.status for answer in answers} == {201}
         assert [as_first(answer) for answer in answers] == [as_first(answers[0])] * TOGETHER
         assert [answer.replayed for answer in answers].count(False) == 1
-        check_ledger(ports[1], place.token, name, spent=1, authorized=1)
+        check_ledger(ports[1], database_target.token, name, spent=1, authorized=1)
 
 
-def test_one_key_sent_many_times_at_once_is_one_refusal(place: Place, ports: list[int]) -> None:
-    name = open_dataset(ports[0], place.token, "refused", units=1)
-    answers = repeated_until_answered(place, ports, authorization(name, 2, "the-key"))
+def test_one_key_sent_many_times_at_once_is_one_refusal(
+    database_target: DatabaseTarget, ports: list[int]
+) -> None:
+    name = open_dataset(ports[0], database_target.token, "refused", units=1)
+    answers = repeated_until_answered(database_target, ports, authorization(name, 2, "the-key"))
 
     assert {answer.problem for answer in answers} == {"budget-exhausted"}
     assert [as_first(answer) for answer in answers] == [as_first(answers[0])] * TOGETHER
-    check_ledger(ports[1], place.token, name, spent=0, authorized=0)
+    check_ledger(ports[1], database_target.token, name, spent=0, authorized=0)
 
 
 @pytest.mark.parametrize("what", ["opening", "reservation", "bulk"])
 def test_one_key_sent_many_times_at_once_is_one_of_anything(
-    place: Place, ports: list[int], what: str
+    database_target: DatabaseTarget, ports: list[int], what: str
 ) -> None:
     name = f"once-{what}"
     step = {"run": "race", "releases": [{"mechanism": "zcdp", "rho": UNIT}]}
@@ -88,19 +92,21 @@ def test_one_key_sent_many_times_at_once_is_one_of_anything(
         "bulk": Ask("/v1/authorizations", {"mode": "each", "items": [{"dataset": name, **step}]}, "the-key"),
     }
     if what != "opening":
-        open_dataset(ports[0], place.token, name, units=2)
-    answers = repeated_until_answered(place, ports, requests[what])
+        open_dataset(ports[0], database_target.token, name, units=2)
+    answers = repeated_until_answered(database_target, ports, requests[what])
 
     assert {answer.status for answer in answers} == {201}
     assert [as_first(answer) for answer in answers] == [as_first(answers[0])] * TOGETHER
     kinds = {"reservation": {"reserved": 1}, "bulk": {"authorized": 1}, "opening": {}}[what]
     spent = {"reservation": 2, "bulk": 1, "opening": 0}[what]
-    check_ledger(ports[1], place.token, name, spent=spent, **kinds)
+    check_ledger(ports[1], database_target.token, name, spent=spent, **kinds)
 
 
-def test_transfers_that_cross_do_not_stand_in_each_others_way(place: Place, ports: list[int]) -> None:
+def test_transfers_that_cross_do_not_stand_in_each_others_way(
+    database_target: DatabaseTarget, ports: list[int]
+) -> None:
     """Lists over two datasets in opposite order, all at once: locks are taken in one order."""
-    names = [open_dataset(ports[0], place.token, f"cross-{each}", units=TOGETHER) for each in "ab"]
+    names = [open_dataset(ports[0], database_target.token, f"cross-{each}", units=TOGETHER) for each in "ab"]
     step = {"run": "race", "releases": [{"mechanism": "zcdp", "rho": UNIT}]}
     forth = [{"dataset": name, **step} for name in names]
     requests = [
@@ -109,9 +115,12 @@ def test_transfers_that_cross_do_not_stand_in_each_others_way(place: Place, port
         for items in (forth, forth[::-1])
     ]
     unlike = [Ask(each.path, each.body, f"{each.key}-{index % 2}") for index, each in enumerate(requests)]
-    answers = answered(volley(ports, place.token, unlike))
+    answers = answered(volley(ports, database_target.token, unlike))
 
     assert {answer.status for answer in answers} == {201}
     for name in names:
-        check_ledger(ports[1], place.token, name, spent=TOGETHER, authorized=TOGETHER)
-    assert ask(ports[0], place.token, authorization(names[0], 1, "one-more")).problem == "budget-exhausted"
+        check_ledger(ports[1], database_target.token, name, spent=TOGETHER, authorized=TOGETHER)
+    assert (
+        ask(ports[0], database_target.token, authorization(names[0], 1, "one-more")).problem
+        == "budget-exhausted"
+    )

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from dpledger.storage.codec import OPEN
-from dpledger.storage.engines import normalized_url
+from dpledger.storage.engine.codec import OPEN
+from dpledger.storage.engine.engines import normalized_url
+from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.ledgers import authorization, check_ledger, look, open_dataset, step
 from tests.reliability.model import limit_rho
-from tests.reliability.places import Place
 from tests.reliability.wire import Ask, ask
 
 UNITS = 20
@@ -46,9 +46,9 @@ ALTERATIONS = {
 
 
 @pytest.fixture
-def intruder(place: Place) -> Iterator[sa.Engine]:
+def intruder(database_target: DatabaseTarget) -> Iterator[sa.Engine]:
     """Somebody with a password for the database and no respect for the service."""
-    engine = sa.create_engine(normalized_url(place.database))
+    engine = sa.create_engine(normalized_url(database_target.database))
     yield engine
     engine.dispose()
 
@@ -60,9 +60,9 @@ def alter(intruder: sa.Engine, name: str, statement: str) -> None:
         assert connection.execute(sa.text(statement), used).rowcount > 0
 
 
-def write_ledger(place: Place, port: int, name: str) -> None:
+def write_ledger(database_target: DatabaseTarget, port: int, name: str) -> None:
     """Five entries: opened, two prices, a hold, and one more under another run."""
-    open_dataset(port, place.token, name, units=UNITS)
+    open_dataset(port, database_target.token, name, units=UNITS)
     held = {**step(2), "times": 3, "expires_in_seconds": 3600.0}
     other = Ask(f"/v1/datasets/{name}/authorizations", step(1, run="other"), "key-3")
     requests = [
@@ -71,40 +71,46 @@ def write_ledger(place: Place, port: int, name: str) -> None:
         Ask(f"/v1/datasets/{name}/reservations", held, "hold"),
         other,
     ]
-    assert {ask(port, place.token, request).status for request in requests} == {201}
-    check_ledger(port, place.token, name, spent=10, authorized=3, reserved=1)
+    assert {ask(port, database_target.token, request).status for request in requests} == {201}
+    check_ledger(port, database_target.token, name, spent=10, authorized=3, reserved=1)
 
 
 @pytest.mark.parametrize("what", ALTERATIONS)
-def test_an_altered_ledger_is_found_out(place: Place, clean: int, intruder: sa.Engine, what: str) -> None:
+def test_an_altered_ledger_is_found_out(
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine, what: str
+) -> None:
     name = what.replace(" ", "-")
-    write_ledger(place, clean, name)
+    write_ledger(database_target, clean, name)
     alter(intruder, name, ALTERATIONS[what])
 
-    verdict = look(clean, place.token, name, "verification")
+    verdict = look(clean, database_target.token, name, "verification")
     assert verdict["valid"] is False
     assert verdict["problems"]
 
 
 def test_a_ledger_put_away_under_another_name_is_found_out(
-    place: Place, clean: int, intruder: sa.Engine
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine
 ) -> None:
     """As it would be to make room for a fresh budget under the old name."""
-    write_ledger(place, clean, "renamed")
+    write_ledger(database_target, clean, "renamed")
     with intruder.begin() as connection:
         connection.execute(sa.text("UPDATE datasets SET name = 'put-away' WHERE name = 'renamed'"))
 
-    verdict = look(clean, place.token, "put-away", "verification")
+    verdict = look(clean, database_target.token, "put-away", "verification")
     assert verdict["valid"] is False
     assert "renamed" in verdict["problems"][0]
 
 
-def test_a_hold_opened_again_is_found_out(place: Place, clean: int, intruder: sa.Engine) -> None:
+def test_a_hold_opened_again_is_found_out(
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine
+) -> None:
     """Settled twice, it would give back what another reservation holds."""
     name = "opened-again"
-    write_ledger(place, clean, name)
-    settled = ask(clean, place.token, Ask(f"/v1/reservations/{name}~4/settlement", {"used": 0}, "settle"))
+    write_ledger(database_target, clean, name)
+    settled = ask(
+        clean, database_target.token, Ask(f"/v1/reservations/{name}~4/settlement", {"used": 0}, "settle")
+    )
     assert settled.status == 201
     alter(intruder, name, f"UPDATE reservations SET state = {OPEN} WHERE {THIS}")
 
-    assert look(clean, place.token, name, "verification")["valid"] is False
+    assert look(clean, database_target.token, name, "verification")["valid"] is False

@@ -1,4 +1,4 @@
-"""Small ledgers to store: decided by the real rule book, written through a transaction."""
+"""Small ledgers to store: decided by the real rule state, written through a transaction."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ import numpy as np
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.ledger.budget import Accounting, Budget
-from dpledger.ledger.charging import charge_for
-from dpledger.ledger.commands import Authorize, Command
-from dpledger.ledger.decide import Granted, Stamp, crowd_of, decide
-from dpledger.ledger.entries import Charge, Entry, EntryKind
-from dpledger.ledger.ports import Intent, NewDataset, NewEntry
-from dpledger.ledger.state import Book, Crowd
+from dpledger.ledger.charges import charge_for
+from dpledger.ledger.decide import Granted, Stamp, decide, partition_extremes
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.commands import Authorize, Command
+from dpledger.ledger.model.entries import Charge, Entry, EntryKind
+from dpledger.ledger.model.state import LedgerState, PartitionExtremes
+from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.transaction import SqlTransaction
 
@@ -44,9 +44,9 @@ def costing(rho: float) -> Charge:
     return charge_for(ZCDP, step, "")
 
 
-def intent(number: int, actor: str = ACTOR, request: bytes = b"r" * 16) -> Intent:
+def call(number: int, actor: str = ACTOR, request: bytes = b"r" * 16) -> IdempotentRequest:
     """The intent of the number-th request of an actor."""
-    return Intent(actor, hashlib.blake2b(str(number).encode(), digest_size=16).digest(), request)
+    return IdempotentRequest(actor, hashlib.blake2b(str(number).encode(), digest_size=16).digest(), request)
 
 
 def new_dataset(name: str, budget: Budget = ROOMY, **others: Any) -> NewDataset:
@@ -61,58 +61,64 @@ def new_dataset(name: str, budget: Budget = ROOMY, **others: Any) -> NewDataset:
     return NewDataset(name=name, budget=budget, **{**fields, **others})
 
 
-def open_in(transaction: SqlTransaction, dataset: NewDataset) -> Book:
+def open_in(transaction: SqlTransaction, dataset: NewDataset) -> LedgerState:
     """Open a dataset with its first entry, as the service does."""
-    book = transaction.open_dataset(dataset)
-    entry = Entry(1, EntryKind.OPENED, dataset.at_us, ACTOR, book.head, detail=dataset.budget.document)
-    after = replace(book, sequence=1, head=entry.hash)
-    transaction.append(book, after, [NewEntry(entry)])
+    state = transaction.open_dataset(dataset)
+    entry = Entry(1, EntryKind.OPENED, dataset.at_us, ACTOR, state.head, detail=dataset.budget.document)
+    after = replace(state, sequence=1, head=entry.hash)
+    transaction.append(state, after, [NewEntry(entry)])
     return after
 
 
-def open_ledger(storage: SqlStorage, name: str = "adult", budget: Budget = ROOMY, **others: Any) -> Book:
+def open_ledger(
+    storage: SqlStorage, name: str = "adult", budget: Budget = ROOMY, **others: Any
+) -> LedgerState:
     """Open a dataset and commit."""
     with storage.begin() as transaction:
         return open_in(transaction, new_dataset(name, budget, **others))
 
 
 def decided(
-    transaction: SqlTransaction, book: Book, commands: Sequence[Command], at_us: int = 2_000
-) -> tuple[Book, list[Entry]]:
+    transaction: SqlTransaction, state: LedgerState, commands: Sequence[Command], at_us: int = 2_000
+) -> tuple[LedgerState, list[Entry]]:
     """Decide commands one after another; keep their charges and partitions; append nothing yet."""
     entries = []
     for command in commands:
-        outcome = decide(book, command, Stamp(at_us, ACTOR))
+        outcome = decide(state, command, Stamp(at_us, ACTOR))
         assert isinstance(outcome, Granted)
         if isinstance(getattr(command, "charge", None), Charge):
-            transaction.keep_charge(book.dataset_id, command.charge)  # type: ignore[union-attr]
+            transaction.keep_charge(state.dataset_id, command.charge)  # type: ignore[union-attr]
         if outcome.partitions:
-            transaction.save_partitions(book.dataset_id, outcome.partitions)
+            transaction.save_partitions(state.dataset_id, outcome.partitions)
         entries.append(outcome.entry)
-        book = replace(outcome.book, crowd=_counted(transaction, outcome))
-    return book, entries
+        state = replace(outcome.state, extremes=_counted(transaction, outcome))
+    return state, entries
 
 
-def _counted(transaction: SqlTransaction, outcome: Granted) -> Crowd:
-    book = outcome.book
+def _counted(transaction: SqlTransaction, outcome: Granted) -> PartitionExtremes:
+    state = outcome.state
     if not outcome.recount:
-        return book.crowd
-    return crowd_of(book, transaction.all_partitions(book.dataset_id))
+        return state.extremes
+    return partition_extremes(state, transaction.all_partitions(state.dataset_id))
 
 
-def write(transaction: SqlTransaction, book: Book, *commands: Command, at_us: int = 2_000) -> Book:
+def write(
+    transaction: SqlTransaction, state: LedgerState, *commands: Command, at_us: int = 2_000
+) -> LedgerState:
     """Decide commands and append their entries together."""
-    after, entries = decided(transaction, book, commands, at_us)
-    transaction.append(book, after, [NewEntry(entry) for entry in entries])
+    after, entries = decided(transaction, state, commands, at_us)
+    transaction.append(state, after, [NewEntry(entry) for entry in entries])
     return after
 
 
-def spend(storage: SqlStorage, name: str, times: int, run: str = "run-1", each: Charge | None = None) -> Book:
+def spend(
+    storage: SqlStorage, name: str, times: int, run: str = "run-1", each: Charge | None = None
+) -> LedgerState:
     """Authorize a number of steps in one transaction and commit."""
     step = charge() if each is None else each
     with storage.begin() as transaction:
-        book = transaction.lock([name])[name]
-        return write(transaction, book, *[Authorize(step, run)] * times)
+        state = transaction.lock([name])[name]
+        return write(transaction, state, *[Authorize(step, run)] * times)
 
 
 def same_bits(first: Any, second: Any) -> bool:
@@ -120,15 +126,15 @@ def same_bits(first: Any, second: Any) -> bool:
     return bool(np.asarray(first).tobytes() == np.asarray(second).tobytes())
 
 
-def same_book(first: Book, second: Book) -> bool:
-    """Whether two books are equal in every bit of every vector."""
+def same_book(first: LedgerState, second: LedgerState) -> bool:
+    """Whether two states are equal in every bit of every vector."""
     plain = ("dataset_id", "name", "adjacency", "partition_key", "partitions", "sequence", "head")
-    crowds = ("headroom", "least_limit", "first", "second", "holder")
+    extremes = ("headroom", "least_limit", "first", "second", "holder")
     return (
         all(getattr(first, name) == getattr(second, name) for name in plain)
         and first.budget.document == second.budget.document
         and first.whole.open_reservations == second.whole.open_reservations
         and same_bits(first.whole.spent, second.whole.spent)
         and same_bits(first.whole.reserved, second.whole.reserved)
-        and all(same_bits(getattr(first.crowd, name), getattr(second.crowd, name)) for name in crowds)
+        and all(same_bits(getattr(first.extremes, name), getattr(second.extremes, name)) for name in extremes)
     )

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dpledger.storage.alerts import AlertStore
-from dpledger.storage.fractions import fractions_left
+from dpledger.storage.read_models.fractions import fractions_left
+from dpledger.storage.repositories.alerts import AlertStore
 from dpledger.storage.repository import SqlStorage
 from tests.storage.ledgers import ZCDP, open_ledger
 
@@ -73,7 +73,7 @@ def test_what_was_told_is_not_taken_again(storage: SqlStorage, store: AlertStore
     leave(storage, "adult", 0)
     store.notice([5000], 0, LIMIT)
     (alert,) = store.claim(0, 10, LIMIT)
-    store.delivered(alert, 5)
+    store.mark_delivered(alert, 5)
 
     assert store.claim(1000, 2000, LIMIT) == []
     assert store.waiting() == 0
@@ -85,7 +85,7 @@ def test_a_threshold_is_armed_again_only_after_it_was_told(storage: SqlStorage, 
     leave(storage, "adult", 9000)
     assert store.rearm() == 0
     (alert,) = store.claim(0, 10, LIMIT)
-    store.delivered(alert, 5)
+    store.mark_delivered(alert, 5)
 
     assert store.rearm() == 1
     leave(storage, "adult", 4000)
@@ -99,13 +99,13 @@ def test_a_late_note_does_not_touch_the_alert_that_came_after(storage: SqlStorag
     store.notice([5000], 0, LIMIT)
     (slow,) = store.claim(0, 10, LIMIT)
     (quick,) = store.claim(10, 20, LIMIT)
-    store.delivered(quick, 11)
+    store.mark_delivered(quick, 11)
     leave(storage, "adult", 9000)
     store.rearm()
     leave(storage, "adult", 4000)
     store.notice([5000], 12, LIMIT)
 
-    store.delivered(slow, 13)
+    store.mark_delivered(slow, 13)
     store.postpone(slow, 10_000)
 
     assert store.waiting() == 1

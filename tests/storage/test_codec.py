@@ -13,11 +13,11 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Accounting, Budget
-from dpledger.ledger.entries import Charge, EntryKind
-from dpledger.ledger.state import Crowd, ExactTotals, Totals
-from dpledger.storage import codec
-from tests.storage.ledgers import ROOMY, charge, intent, same_bits
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.entries import Charge, EntryKind
+from dpledger.ledger.model.state import ExactTotals, PartitionExtremes, Totals
+from dpledger.storage.engine import codec
+from tests.storage.ledgers import ROOMY, call, charge, same_bits
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True, width=64)
 VECTORS = st.lists(FLOATS, min_size=1, max_size=40).map(lambda values: np.array(values))
@@ -92,13 +92,13 @@ def budget_with(size: int) -> Budget:
 @given(
     st.integers(1, 20).flatmap(lambda size: st.lists(st.tuples(*[FLOATS] * 4), min_size=size, max_size=size))
 )
-def test_a_crowd_comes_back_bit_for_bit(columns: list[tuple[float, ...]]) -> None:
+def test_extremes_come_back_bit_for_bit(columns: list[tuple[float, ...]]) -> None:
     headroom, least, first, second = (np.array(column) for column in zip(*columns, strict=True))
     holder = np.arange(-1, len(columns) - 1, dtype=np.int64) * 2**40
     budget = budget_with(len(columns))
 
-    again = codec.crowd_from_bytes(
-        codec.crowd_to_bytes(Crowd(headroom, least, first, second, holder), budget), budget
+    again = codec.extremes_from_bytes(
+        codec.extremes_to_bytes(PartitionExtremes(headroom, least, first, second, holder), budget), budget
     )
 
     for stored, given_ in zip(
@@ -110,17 +110,17 @@ def test_a_crowd_comes_back_bit_for_bit(columns: list[tuple[float, ...]]) -> Non
     assert again.holder.dtype == np.int64
 
 
-def test_an_empty_crowd_takes_no_bytes_and_follows_its_budget() -> None:
-    empty = Crowd.empty(ROOMY)
+def test_empty_extremes_take_no_bytes_and_follow_their_budget() -> None:
+    empty = PartitionExtremes.empty(ROOMY)
 
-    assert codec.crowd_to_bytes(empty, ROOMY) == b""
-    assert same_bits(codec.crowd_from_bytes(b"", ROOMY).headroom, ROOMY.limits)
-    assert codec.crowd_to_bytes(empty, budget_with(5)) != b""
+    assert codec.extremes_to_bytes(empty, ROOMY) == b""
+    assert same_bits(codec.extremes_from_bytes(b"", ROOMY).headroom, ROOMY.limits)
+    assert codec.extremes_to_bytes(empty, budget_with(5)) != b""
 
 
-def test_a_crowd_of_another_length_is_damaged() -> None:
+def test_extremes_of_another_length_are_damaged() -> None:
     with pytest.raises(codec.Damaged, match="5 coordinates"):
-        codec.crowd_from_bytes(b"\1" * 8, ROOMY)
+        codec.extremes_from_bytes(b"\1" * 8, ROOMY)
 
 
 def columns_of(charge_: Charge) -> tuple[object, ...]:
@@ -172,12 +172,12 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
 
 def test_a_key_is_of_one_actor_in_one_dataset() -> None:
     keys = {
-        codec.entry_key(1, intent(7)),
-        codec.entry_key(2, intent(7)),
-        codec.entry_key(1, intent(8)),
-        codec.entry_key(1, intent(7, actor="token-2")),
+        codec.entry_key(1, call(7)),
+        codec.entry_key(2, call(7)),
+        codec.entry_key(1, call(8)),
+        codec.entry_key(1, call(7, actor="token-2")),
     }
 
     assert len(keys) == 4
     assert {len(key) for key in keys} == {16}
-    assert codec.entry_key(1, intent(7, request=b"x" * 16)) == codec.entry_key(1, intent(7))
+    assert codec.entry_key(1, call(7, request=b"x" * 16)) == codec.entry_key(1, call(7))

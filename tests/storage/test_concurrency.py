@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpledger.ledger.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
 from dpledger.ledger.decide import Granted, Stamp, decide
+from dpledger.ledger.model.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
-from dpledger.ledger.retrying import run_in_transaction
-from dpledger.storage.database import Database
+from dpledger.ledger.retry import run_in_transaction
+from dpledger.storage.engine.database import Database
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata
 from dpledger.storage.transaction import SqlTransaction
@@ -21,9 +21,9 @@ from tests.storage.ledgers import (
     ACTOR,
     ROOMY,
     ZCDP,
+    call,
     charge,
     costing,
-    intent,
     new_dataset,
     open_in,
     open_ledger,
@@ -57,21 +57,21 @@ def test_sixteen_requests_against_a_budget_of_one_grant_one(storage: SqlStorage)
 
     def ask(index: int) -> bool:
         with (storage if index % 2 else replica).begin() as transaction:
-            book = transaction.lock(["adult"])["adult"]
-            outcome = decide(book, Authorize(step, f"run-{index}"), Stamp(index, ACTOR))
+            state = transaction.lock(["adult"])["adult"]
+            outcome = decide(state, Authorize(step, f"run-{index}"), Stamp(index, ACTOR))
             if isinstance(outcome, Granted):
-                transaction.keep_charge(book.dataset_id, step)
-                transaction.append(book, outcome.book, [NewEntry(outcome.entry, intent(index))])
+                transaction.keep_charge(state.dataset_id, step)
+                transaction.append(state, outcome.state, [NewEntry(outcome.entry, call(index))])
             return isinstance(outcome, Granted)
 
     assert sum(together(ask, 16)) == 1
-    stored = storage.dataset("adult").book
+    stored = storage.dataset("adult").state
     assert stored.sequence == 2
     assert same_bits(stored.whole.spent, step.amounts)
 
 
 def test_many_writers_leave_no_gap(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     replica = SqlStorage(storage.database.engine)
 
     def ask(index: int) -> None:
@@ -82,21 +82,21 @@ def test_many_writers_leave_no_gap(storage: SqlStorage) -> None:
 
     together(ask, 4)
 
-    stored = storage.entries(book.dataset_id, EntryFilter(limit=1000))
+    stored = storage.entries(state.dataset_id, EntryFilter(limit=1000))
     assert [each.entry.sequence for each in stored] == list(range(1, 1 + 1 + 4 * 9))
     assert all(each.entry.hash == each.hash for each in stored)
-    assert stored[-1].hash == storage.dataset("adult").book.head
+    assert stored[-1].hash == storage.dataset("adult").state.head
     for each in stored[1:]:
         assert each.charge is not None
         assert each.charge.fingerprint == charge(20.0 + int(str(each.entry.run)[4:])).fingerprint
-    assert [run.entries for run in storage.runs(book.dataset_id, "", 10)] == [9] * 4
+    assert [run.entries for run in storage.runs(state.dataset_id, "", 10)] == [9] * 4
 
 
 def held_open(storage: SqlStorage, name: str, release: threading.Event, locked: threading.Event) -> None:
     """Lock a dataset, write to it, and commit only when told to."""
     with storage.begin() as transaction:
-        book = transaction.lock([name])[name]
-        write(transaction, book, Authorize(charge(), "first"))
+        state = transaction.lock([name])[name]
+        write(transaction, state, Authorize(charge(), "first"))
         locked.set()
         assert release.wait(SECONDS)
 
@@ -134,7 +134,7 @@ def test_a_second_writer_waits_and_then_sees_what_the_first_left(storage: SqlSto
         holder.let_go()
         assert second.result(SECONDS).sequence == 3
 
-    runs = storage.runs(storage.dataset("adult").book.dataset_id, "", 10)
+    runs = storage.runs(storage.dataset("adult").state.dataset_id, "", 10)
     assert [run.name for run in runs] == ["first", "second"]
 
 
@@ -168,8 +168,8 @@ def test_nobody_who_reads_waits(storage: SqlStorage) -> None:
     open_ledger(storage)
     with Holder(storage, "adult") as holder:
         look = holder.meanwhile(storage.dataset, "adult")
-        assert look.result(SECONDS).book.sequence == 1
-    assert storage.dataset("adult").book.sequence == 2
+        assert look.result(SECONDS).state.sequence == 1
+    assert storage.dataset("adult").state.sequence == 2
 
 
 def test_writers_of_different_datasets_wait_only_on_sqlite(storage: SqlStorage, engine_kind: str) -> None:
@@ -192,12 +192,12 @@ def test_datasets_locked_together_never_deadlock(storage: SqlStorage) -> None:
         mine = names[index:] + names[:index]
         for _ in range(5):
             with storage.begin() as transaction:
-                for name, book in transaction.lock(mine).items():
-                    write(transaction, book, Authorize(charge(), f"{name}-{index}"))
+                for name, state in transaction.lock(mine).items():
+                    write(transaction, state, Authorize(charge(), f"{name}-{index}"))
 
     together(ask, 4)
 
-    assert {storage.dataset(name).book.sequence for name in names} == {1 + 4 * 5}
+    assert {storage.dataset(name).state.sequence for name in names} == {1 + 4 * 5}
 
 
 def test_a_deadlock_is_lost_by_one_who_then_runs_again(storage: SqlStorage) -> None:
@@ -215,14 +215,14 @@ def test_a_deadlock_is_lost_by_one_who_then_runs_again(storage: SqlStorage) -> N
             if attempts[index] == 1 and storage.database.engine.dialect.name == "postgresql":
                 barrier.wait(SECONDS)
             second = transaction.lock(order[1:])[order[1]]
-            for book in (first, second):
-                write(transaction, book, Authorize(charge(), f"run-{index}"))
+            for state in (first, second):
+                write(transaction, state, Authorize(charge(), f"run-{index}"))
 
         run_in_transaction(storage, work)
 
     together(ask, 2)
 
-    assert {storage.dataset(name).book.sequence for name in ("a", "b")} == {3}
+    assert {storage.dataset(name).state.sequence for name in ("a", "b")} == {3}
     lost = sum(attempts) - 2
     assert lost == (1 if storage.database.engine.dialect.name == "postgresql" else 0)
 
@@ -258,10 +258,10 @@ def test_what_is_undone_leaves_nothing(storage: SqlStorage) -> None:
     before = contents(storage.database)
 
     def work(transaction: SqlTransaction) -> None:
-        book = transaction.lock(["adult"])["adult"]
-        book = write(transaction, book, OpenPartitions(("p",)), ChangeBudget(ROOMY, "why"))
-        write(transaction, book, Reserve(charge(99.0), "other", 3, 77), Authorize(charge(), "another"))
-        transaction.keep_answers(0, [(intent(5), StoredAnswer(b"r" * 16, "refused", "{}"))])
+        state = transaction.lock(["adult"])["adult"]
+        state = write(transaction, state, OpenPartitions(("p",)), ChangeBudget(ROOMY, "why"))
+        write(transaction, state, Reserve(charge(99.0), "other", 3, 77), Authorize(charge(), "another"))
+        transaction.keep_answers(0, [(call(5), StoredAnswer(b"r" * 16, "refused", "{}"))])
         open_in(transaction, new_dataset("another"))
 
     undo(storage, work)
@@ -271,7 +271,7 @@ def test_what_is_undone_leaves_nothing(storage: SqlStorage) -> None:
 
 def test_a_number_given_out_by_an_undone_transaction_is_not_remembered(storage: SqlStorage) -> None:
     """The next transaction gives the same numbers to another run, actor and charge."""
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     phantom, real = charge(40.0, "phantom"), charge(50.0, "real")
 
     def work(transaction: SqlTransaction) -> None:
@@ -281,13 +281,13 @@ def test_a_number_given_out_by_an_undone_transaction_is_not_remembered(storage: 
     spend(storage, "adult", 1, "real", real)
     spend(storage, "adult", 1, "phantom", phantom)
 
-    stored = storage.entries(book.dataset_id, EntryFilter(after=1))
+    stored = storage.entries(state.dataset_id, EntryFilter(after=1))
     assert [each.entry.run for each in stored] == ["real", "phantom"]
     for each, expected in zip(stored, (real, phantom), strict=True):
         assert each.entry.hash == each.hash
         assert each.charge is not None
         assert each.charge.fingerprint == expected.fingerprint
-    runs = {run.name: run.amounts for run in storage.runs(book.dataset_id, "", 10)}
+    runs = {run.name: run.amounts for run in storage.runs(state.dataset_id, "", 10)}
     assert same_bits(runs["real"], real.amounts)
     assert same_bits(runs["phantom"], phantom.amounts)
 
@@ -308,20 +308,20 @@ def test_a_budget_of_an_undone_transaction_is_not_remembered(storage: SqlStorage
 
 def test_what_another_process_numbered_is_found(storage: SqlStorage) -> None:
     """Two processes remember different things; neither gives a number out twice."""
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     replica = SqlStorage(storage.database.engine)
     for turn, each in enumerate([storage, replica, replica, storage]):
         spend(each, "adult", 1, f"run-{turn % 3}", charge(30.0 + turn % 3))
 
-    stored = storage.entries(book.dataset_id, EntryFilter(after=1))
+    stored = storage.entries(state.dataset_id, EntryFilter(after=1))
     assert [each.entry.run for each in stored] == ["run-0", "run-1", "run-2", "run-0"]
     assert all(each.entry.hash == each.hash for each in stored)
-    assert [run.entries for run in storage.runs(book.dataset_id, "", 10)] == [2, 1, 1]
+    assert [run.entries for run in storage.runs(state.dataset_id, "", 10)] == [2, 1, 1]
 
 
 def test_sums_that_another_process_added_to_are_read_again(storage: SqlStorage) -> None:
     """A process remembers the sums that it wrote last; they hold only until somebody else's entry."""
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     replica = SqlStorage(storage.database.engine)
     step, exact = charge(), {"one": 0, "two": 0}
     turns = [(storage, "one", 2), (storage, "one", 1), (replica, "one", 3), (storage, "one", 1)]
@@ -332,7 +332,7 @@ def test_sums_that_another_process_added_to_are_read_again(storage: SqlStorage) 
         spend(each, "adult", times, run, step)
         exact[run] += times
 
-    found = {run.name: run for run in storage.runs(book.dataset_id, "", 10)}
+    found = {run.name: run for run in storage.runs(state.dataset_id, "", 10)}
 
     assert {name: run.entries for name, run in found.items()} == exact
     for name, times in exact.items():

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError
 
 from dpledger.ledger.errors import Unavailable
-from dpledger.storage.engines import make_engine, normalized_url, reading_engine
+from dpledger.storage.engine.engines import make_engine, normalized_url, reading_engine
 from dpledger.storage.repository import SqlStorage, open_storage
 from tests.support.databases import PostgresqlServer
 

@@ -10,17 +10,17 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, event, exc, text
 
-from dpledger.ledger.commands import Authorize
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.marks import HighWaterMarks
+from dpledger.ledger.model.commands import Authorize
 from dpledger.ledger.ports import EntryFilter
-from dpledger.ledger.retrying import run_in_transaction
-from dpledger.storage import database, engines
-from dpledger.storage.engines import make_engine
-from dpledger.storage.failures import Busy, translated
+from dpledger.ledger.retry import run_in_transaction
+from dpledger.storage.engine import database, engines
+from dpledger.storage.engine.engines import make_engine
+from dpledger.storage.engine.failures import Busy, translate_error
+from dpledger.storage.engine.session import LostTransaction
 from dpledger.storage.migrate import upgrade
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.session import LostTransaction
 from dpledger.storage.transaction import SqlTransaction
 from tests.storage.ledgers import charge, open_ledger, same_book, spend, write
 from tests.support.databases import PostgresqlServer
@@ -76,12 +76,12 @@ FAULTS = [
 
 @pytest.mark.parametrize("error", BUSY, ids=repr)
 def test_what_was_rolled_back_may_be_run_again(error: Exception) -> None:
-    assert isinstance(translated(error), Busy)
+    assert isinstance(translate_error(error), Busy)
 
 
 @pytest.mark.parametrize("error", AWAY, ids=repr)
 def test_what_is_away_is_unavailable_and_never_run_again(error: Exception) -> None:
-    meaning = translated(error)
+    meaning = translate_error(error)
 
     assert isinstance(meaning, Unavailable)
     assert not isinstance(meaning, Busy)
@@ -89,14 +89,14 @@ def test_what_is_away_is_unavailable_and_never_run_again(error: Exception) -> No
 
 @pytest.mark.parametrize("error", FAULTS, ids=repr)
 def test_a_fault_stays_what_it_is(error: Exception) -> None:
-    assert translated(error) is None
+    assert translate_error(error) is None
 
 
 # Sessions --------------------------------------------------------------------------------------------
 
 
 def test_an_error_that_somebody_swallows_is_not_committed(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
 
     def swallow() -> None:
         with storage.begin() as transaction:
@@ -108,12 +108,12 @@ def test_an_error_that_somebody_swallows_is_not_committed(storage: SqlStorage) -
 
     with pytest.raises(Exception, match="nowhere"):
         swallow()
-    assert same_book(storage.dataset("adult").book, book)
+    assert same_book(storage.dataset("adult").state, state)
     assert spend(storage, "adult", 1).sequence == 2
 
 
 def test_a_refused_append_that_somebody_swallows_is_not_committed(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
 
     def swallow() -> None:
         with storage.begin() as transaction:
@@ -124,7 +124,7 @@ def test_a_refused_append_that_somebody_swallows_is_not_committed(storage: SqlSt
 
     with pytest.raises(Busy):
         swallow()
-    assert same_book(storage.dataset("adult").book, book)
+    assert same_book(storage.dataset("adult").state, state)
 
 
 class ForgetfulConnection:
@@ -158,7 +158,7 @@ def test_a_commit_whose_outcome_is_unknown_is_not_run_again(storage: SqlStorage)
         run_in_transaction(storage, work)
     assert not storage.is_transient(raised.value)
     assert len(attempts) == 1
-    assert storage.dataset("adult").book.sequence == 2
+    assert storage.dataset("adult").state.sequence == 2
     assert spend(storage, "adult", 1).sequence == 3
 
 
@@ -192,10 +192,10 @@ def migrated(engine: Engine) -> SqlStorage:
 
 def test_a_full_disk_is_unavailable_and_loses_nothing(limited: tuple[SqlStorage, dict[str, int]]) -> None:
     storage, pages = limited
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     with storage.database.read() as session:
         pages["most"] = session.rows(text("PRAGMA page_count"), {})[0][0] + 4
-    granted = [book]
+    granted = [state]
 
     def fill() -> None:
         while len(granted) < 1_000:
@@ -205,8 +205,8 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(limited: tuple[SqlStorage,
         fill()
     assert not storage.is_transient(raised.value)
     assert len(granted) > 1
-    assert same_book(storage.dataset("adult").book, granted[-1])
-    stored = storage.entries(book.dataset_id, EntryFilter(limit=10_000))
+    assert same_book(storage.dataset("adult").state, granted[-1])
+    stored = storage.entries(state.dataset_id, EntryFilter(limit=10_000))
     assert len(stored) == granted[-1].sequence
     assert all(each.entry.hash == each.hash for each in stored)
 
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_written_is_unavailable(sqlite_url: str) -> None:
 
     with pytest.raises(Unavailable):
         spend(storage, "adult", 1)
-    assert storage.dataset("adult").book.sequence == 1
+    assert storage.dataset("adult").state.sequence == 1
     storage.close()
 
 
@@ -265,7 +265,7 @@ def test_a_file_that_another_process_keeps_locked_is_unavailable(sqlite_url: str
     with pytest.raises(Unavailable, match="stays busy") as raised:
         spend(storage, "adult", 1)
     assert not storage.is_transient(raised.value)
-    assert storage.dataset("adult").book.sequence == 1
+    assert storage.dataset("adult").state.sequence == 1
 
     other.execute("ROLLBACK")
     other.close()
@@ -334,16 +334,16 @@ def test_a_connection_lost_in_a_transaction_leaves_nothing(
 
     def lose() -> None:
         with storage.begin() as transaction:
-            book = transaction.lock(["adult"])["adult"]
+            state = transaction.lock(["adult"])["adult"]
             if moment == "before the append":
                 end_connections(postgresql, storage)
-            write(transaction, book, Authorize(charge(), "run"))
+            write(transaction, state, Authorize(charge(), "run"))
             end_connections(postgresql, storage)
 
     with pytest.raises(Unavailable) as raised:
         lose()
     assert not storage.is_transient(raised.value)
-    assert storage.dataset("adult").book.sequence == 1
+    assert storage.dataset("adult").state.sequence == 1
     assert spend(storage, "adult", 1).sequence == 2
 
 
@@ -376,7 +376,7 @@ def test_a_server_that_is_stopped_and_started_serves_again(
         postgresql.start()
 
     assert storage.ready()["database"] == "postgresql"
-    assert storage.dataset("adult").book.sequence == 4
+    assert storage.dataset("adult").state.sequence == 4
     assert spend(storage, "adult", 1).sequence == 5
 
 
@@ -402,7 +402,7 @@ def test_what_a_new_server_numbered_is_not_taken_from_memory(
     That entries were lost is noticed by their marks, which this test puts away: it is accepted here.
     """
     storage = on_postgresql
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     spend(storage, "adult", 1, "lost", charge(40.0))
     postgresql.empty(postgresql_url)
     storage.marks = HighWaterMarks()
@@ -411,7 +411,7 @@ def test_what_a_new_server_numbered_is_not_taken_from_memory(
     spend(storage, "adult", 1, "kept", charge(50.0))
     spend(storage, "adult", 1, "lost", charge(40.0))
 
-    assert again.dataset_id == book.dataset_id
+    assert again.dataset_id == state.dataset_id
     stored = storage.entries(again.dataset_id, EntryFilter(after=1))
     assert [each.entry.run for each in stored] == ["kept", "lost"]
     assert all(each.entry.hash == each.hash for each in stored)

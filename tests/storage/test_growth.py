@@ -7,14 +7,15 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from dpledger.ledger.commands import Authorize
-from dpledger.ledger.entries import Charge
-from dpledger.ledger.ports import Intent, NewEntry
-from dpledger.storage import answers, entries, tokens
-from dpledger.storage.fractions import fractions_left
+from dpledger.ledger.model.commands import Authorize
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.ports import IdempotentRequest, NewEntry
+from dpledger.storage.engine.session import PostgresqlSession, Session, SqliteSession
+from dpledger.storage.read_models.fractions import fractions_left
+from dpledger.storage.repositories import entries, tokens
+from dpledger.storage.repositories import idempotency as answers
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.session import PostgresqlSession, Session, SqliteSession
-from tests.storage.ledgers import ACTOR, charge, decided, intent, open_ledger
+from tests.storage.ledgers import ACTOR, call, charge, decided, open_ledger
 
 ENTRIES = 4_096
 GROUP = 256
@@ -23,21 +24,21 @@ MOST_BYTES_AN_ENTRY = 400
 
 def fill(storage: SqlStorage, step: Charge) -> int:
     """Authorize steps as the service does, each under a key of its own; returns the dataset's id."""
-    book = open_ledger(storage)
-    while book.sequence <= ENTRIES:
+    state = open_ledger(storage)
+    while state.sequence <= ENTRIES:
         with storage.begin() as transaction:
             before = transaction.lock(["adult"])["adult"]
-            book, made = decided(
+            state, made = decided(
                 transaction, before, [Authorize(step, "run-1")] * GROUP, 1_763_000_000_000_000
             )
-            new = [NewEntry(entry, _intent(entry.sequence), 1 / 3) for entry in made]
-            transaction.append(before, book, new)
-    return book.dataset_id
+            new = [NewEntry(entry, _call(entry.sequence), 1 / 3) for entry in made]
+            transaction.append(before, state, new)
+    return state.dataset_id
 
 
-def _intent(number: int) -> Intent:
+def _call(number: int) -> IdempotentRequest:
     raw = hashlib.sha256(str(number).encode()).digest()
-    return Intent(ACTOR, raw[:16], raw[16:])
+    return IdempotentRequest(ACTOR, raw[:16], raw[16:])
 
 
 def size_of(engine: Engine) -> int:
@@ -71,7 +72,7 @@ HOT = {
 def plan_of(session: Session, statement: Any) -> str:
     text = session.texts.of(statement)
     values = {"dataset_id": 1, "now_us": 1}
-    each = [intent(n).key for n in range(sum(name.startswith("each_") for name in text.names))]
+    each = [call(n).key for n in range(sum(name.startswith("each_") for name in text.names))]
     listed = [key.hex() for key in each] if "tokens" in text.sql else each
     explain = "EXPLAIN QUERY PLAN" if isinstance(session, SqliteSession) else "EXPLAIN"
     found = session._raw.execute(f"{explain} {text.sql}", text.positions(values, listed)).fetchall()

@@ -10,9 +10,9 @@ import pytest
 
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import HighWaterMarks, Mark
+from dpledger.storage.engine.session import Session, SqliteSession
 from dpledger.storage.mark_file import BadMarkFile, MarkFile, UnusableMarkFile
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.session import Session, SqliteSession
 from tests.storage.ledgers import open_ledger, spend
 
 ONE, TWO, THREE = (Mark(number, bytes([number]) * 32) for number in (1, 2, 3))
@@ -105,4 +105,4 @@ def test_a_commit_raises_the_mark_and_a_rollback_does_not(
     with pytest.raises(RuntimeError):
         spend(storage, "adult", 1)
 
-    assert mark == storage.marks.get("adult") == (4, storage.dataset("adult").book.head)
+    assert mark == storage.marks.get("adult") == (4, storage.dataset("adult").state.head)

@@ -17,12 +17,12 @@ from sqlalchemy import Engine, inspect
 
 from dpledger.accounting.rounding import Direction, add
 from dpledger.accounting.sampling import Adjacency
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import ChangeBudget
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.state import Totals
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import ChangeBudget
+from dpledger.ledger.model.state import Totals
 from dpledger.storage import migrate
-from dpledger.storage.engines import make_engine
+from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata
 from tests.storage.ledgers import charge, open_ledger, same_bits, spend, write
@@ -130,7 +130,7 @@ def test_a_ledger_from_before_exact_totals_goes_on_in_floats(blank: Engine) -> N
 
     migrate.upgrade(blank)
     storage = SqlStorage(blank)
-    upgraded = storage.dataset("adult").book
+    upgraded = storage.dataset("adult").state
     after = spend(storage, "adult", 1)
     storage.close()
 
@@ -153,7 +153,7 @@ def test_a_downgrade_that_drops_data_needs_a_flag(blank_urls: list[str], blank: 
     with pytest.raises(CommandError, match="-x allow-data-loss=yes"):
         migrate.downgrade(blank, target)
     assert catalogue(blank) == before
-    assert storage.dataset("adult").book.sequence == 4
+    assert storage.dataset("adult").state.sequence == 4
     storage.close()
 
     said = Namespace(x=[f"database={blank_urls[0]}", "allow-data-loss=yes"])
@@ -170,7 +170,7 @@ def test_upgrading_again_changes_nothing(blank: Engine) -> None:
     migrate.upgrade(blank)
 
     assert storage.ready() == before
-    assert storage.dataset("adult").book.sequence == 1
+    assert storage.dataset("adult").state.sequence == 1
     storage.close()
 
 
@@ -231,16 +231,16 @@ def test_what_was_ever_in_force_is_found_in_old_ledgers(
     first = Budget.from_fields(budgets[0], Adjacency.ADD_REMOVE)
     open_ledger(storage, budget=first)
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        changes = [first.relimited(fields, Adjacency.ADD_REMOVE) for fields in budgets[1:]]
+        state = transaction.lock(["adult"])["adult"]
+        changes = [first.with_limit(fields, Adjacency.ADD_REMOVE) for fields in budgets[1:]]
         if changes:
-            write(transaction, book, *[ChangeBudget(budget, "review") for budget in changes])
-    decided = storage.dataset("adult").book
+            write(transaction, state, *[ChangeBudget(budget, "review") for budget in changes])
+    decided = storage.dataset("adult").state
     migrate.downgrade(blank, "0002", allow_data_loss=True)
 
     migrate.upgrade(blank)
 
-    found = storage.dataset("adult").book
+    found = storage.dataset("adult").state
     assert found.guarantee.document == decided.guarantee.document
     assert found.guarantee.target == guarantee
     assert found.guaranteed_since == decided.guaranteed_since == since

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import text
 
 from dpledger.accounting.rounding import Direction, add, scale
-from dpledger.ledger.commands import Authorize, ChangeBudget, Expire, OpenPartitions, Reserve, Settle
-from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.model.commands import Authorize, ChangeBudget, Expire, OpenPartitions, Reserve, Settle
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter, StoredEntry
-from dpledger.ledger.state import Book
 from dpledger.storage import migrate
 from dpledger.storage.repository import SqlStorage
 from tests.storage.ledgers import ROOMY, charge, open_ledger, same_bits, spend, write
@@ -23,7 +23,7 @@ def test_datasets_are_listed_in_the_same_order_everywhere(storage: SqlStorage) -
         open_ledger(storage, name)
     listed: list[str] = []
     while page := storage.datasets(listed[-1] if listed else "", 3, None):
-        listed += [row.book.name for row in page]
+        listed += [row.state.name for row in page]
         assert len(page) <= 3
 
     assert listed == sorted(NAMES)
@@ -47,7 +47,7 @@ def test_datasets_are_searched_by_part_of_name_or_description(
     for name in NAMES:
         open_ledger(storage, name)
 
-    assert [row.book.name for row in storage.datasets("", 100, search)] == found
+    assert [row.state.name for row in storage.datasets("", 100, search)] == found
 
 
 def test_an_unknown_dataset_is_not_found(storage: SqlStorage) -> None:
@@ -55,20 +55,20 @@ def test_an_unknown_dataset_is_not_found(storage: SqlStorage) -> None:
         storage.dataset("nowhere")
 
 
-def a_mixed_ledger(storage: SqlStorage) -> Book:
+def a_mixed_ledger(storage: SqlStorage) -> LedgerState:
     """Entries 2 to 13: all kinds, two runs, one partition."""
     open_ledger(storage)
     step = charge()
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        book = write(transaction, book, OpenPartitions(("p",)), ChangeBudget(ROOMY, "none"), at_us=10)
-        part = transaction.partitions(book.dataset_id, ["p"])["p"]
-        book = write(transaction, book, *[Authorize(step, "one")] * 3, at_us=20)
-        book = write(transaction, book, *[Authorize(step, "two", part)] * 2, at_us=30)
-        book = write(transaction, book, Reserve(step, "two", 9, 99), Reserve(step, "two", 9, 99), at_us=40)
-        held = [transaction.reservation(book.dataset_id, book.sequence - n) for n in (1, 0)]
-        book = write(transaction, book, Settle(held[0], 4), Expire(held[1]), at_us=50)
-        return write(transaction, book, Authorize(charge(31.0), "one"), at_us=60)
+        state = transaction.lock(["adult"])["adult"]
+        state = write(transaction, state, OpenPartitions(("p",)), ChangeBudget(ROOMY, "none"), at_us=10)
+        part = transaction.partitions(state.dataset_id, ["p"])["p"]
+        state = write(transaction, state, *[Authorize(step, "one")] * 3, at_us=20)
+        state = write(transaction, state, *[Authorize(step, "two", part)] * 2, at_us=30)
+        state = write(transaction, state, Reserve(step, "two", 9, 99), Reserve(step, "two", 9, 99), at_us=40)
+        held = [transaction.reservation(state.dataset_id, state.sequence - n) for n in (1, 0)]
+        state = write(transaction, state, Settle(held[0], 4), Expire(held[1]), at_us=50)
+        return write(transaction, state, Authorize(charge(31.0), "one"), at_us=60)
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def a_mixed_ledger(storage: SqlStorage) -> Book:
     ],
 )
 def test_entries_are_chosen(storage: SqlStorage, chosen: EntryFilter, expected: list[int]) -> None:
-    book = a_mixed_ledger(storage)
+    state = a_mixed_ledger(storage)
 
-    assert [each.entry.sequence for each in storage.entries(book.dataset_id, chosen)] == expected
+    assert [each.entry.sequence for each in storage.entries(state.dataset_id, chosen)] == expected
 
 
 def test_entries_come_with_all_that_a_replay_needs(storage: SqlStorage) -> None:
-    book = a_mixed_ledger(storage)
+    state = a_mixed_ledger(storage)
 
-    stored = storage.entries(book.dataset_id, EntryFilter(limit=1000))
+    stored = storage.entries(state.dataset_id, EntryFilter(limit=1000))
 
     assert all(each.entry.hash == each.hash for each in stored)
-    assert stored[-1].hash == book.head
+    assert stored[-1].hash == state.head
     for each in stored:
         charged = each.entry.kind in (EntryKind.AUTHORIZED, EntryKind.RESERVED)
         assert (each.charge is not None) == charged
@@ -113,11 +113,11 @@ def test_entries_come_with_all_that_a_replay_needs(storage: SqlStorage) -> None:
 
 def tampered(storage: SqlStorage, change: str) -> list[StoredEntry]:
     """The entries after somebody changed the database by hand."""
-    book = a_mixed_ledger(storage)
-    storage.entries(book.dataset_id, EntryFilter())
+    state = a_mixed_ledger(storage)
+    storage.entries(state.dataset_id, EntryFilter())
     with storage.database.engine.begin() as connection:
         connection.execute(text(change))
-    return storage.entries(book.dataset_id, EntryFilter())
+    return storage.entries(state.dataset_id, EntryFilter())
 
 
 def looks_whole(stored: list[StoredEntry]) -> bool:
@@ -153,10 +153,10 @@ def test_what_was_not_changed_does_not_show(storage: SqlStorage) -> None:
 
 
 def test_runs_show_what_they_spent(storage: SqlStorage) -> None:
-    book = a_mixed_ledger(storage)
+    state = a_mixed_ledger(storage)
     step, last, up = charge(), charge(31.0), Direction.UP
 
-    one, two = storage.runs(book.dataset_id, "", 10)
+    one, two = storage.runs(state.dataset_id, "", 10)
 
     assert (one.name, one.entries, one.first_at_us, one.last_at_us) == ("one", 4, 20, 60)
     assert (two.name, two.entries, two.first_at_us, two.last_at_us) == ("two", 6, 30, 50)
@@ -168,26 +168,26 @@ def test_runs_show_what_they_spent(storage: SqlStorage) -> None:
 
 
 def test_runs_are_listed_page_by_page(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     names = sorted(f"run-{number}" for number in range(40))
     with storage.begin() as transaction:
         locked = transaction.lock(["adult"])["adult"]
         write(transaction, locked, *[Authorize(charge(), name) for name in names])
 
     listed: list[str] = []
-    while page := storage.runs(book.dataset_id, listed[-1] if listed else "", 7):
+    while page := storage.runs(state.dataset_id, listed[-1] if listed else "", 7):
         listed += [run.name for run in page]
     assert listed == names
-    assert {run.entries for run in storage.runs(book.dataset_id, "", 100)} == {1}
+    assert {run.entries for run in storage.runs(state.dataset_id, "", 100)} == {1}
 
 
 def test_partitions_are_listed_page_by_page(storage: SqlStorage) -> None:
     names = [f"day-{number}" for number in range(25)]
     open_ledger(storage)
     with storage.begin() as transaction:
-        book = write(transaction, transaction.lock(["adult"])["adult"], OpenPartitions(tuple(names)))
+        state = write(transaction, transaction.lock(["adult"])["adult"], OpenPartitions(tuple(names)))
 
-    pages = [storage.partitions(book.dataset_id, after, 10) for after in (-1, 9, 19, 24)]
+    pages = [storage.partitions(state.dataset_id, after, 10) for after in (-1, 9, 19, 24)]
     assert [len(page) for page in pages] == [10, 10, 5, 0]
     assert [each.name for page in pages for each in page] == names
 
@@ -195,24 +195,24 @@ def test_partitions_are_listed_page_by_page(storage: SqlStorage) -> None:
 def test_what_is_read_is_what_was_committed(storage: SqlStorage) -> None:
     open_ledger(storage)
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        write(transaction, book, Authorize(charge(), "r"))
-        assert storage.dataset("adult").book.sequence == 1
-        assert len(storage.entries(book.dataset_id, EntryFilter())) == 1
-        assert storage.runs(book.dataset_id, "", 10) == []
+        state = transaction.lock(["adult"])["adult"]
+        write(transaction, state, Authorize(charge(), "r"))
+        assert storage.dataset("adult").state.sequence == 1
+        assert len(storage.entries(state.dataset_id, EntryFilter())) == 1
+        assert storage.runs(state.dataset_id, "", 10) == []
 
-    assert storage.dataset("adult").book.sequence == 2
-    assert len(storage.entries(book.dataset_id, EntryFilter())) == 2
+    assert storage.dataset("adult").state.sequence == 2
+    assert len(storage.entries(state.dataset_id, EntryFilter())) == 2
 
 
 def test_a_look_is_one_snapshot(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     with storage.database.read() as session:
         count = text("SELECT count(*) FROM entries")
         before = session.rows(count, {})
         spend(storage, "adult", 5)
         assert session.rows(count, {}) == before
-    assert len(storage.entries(book.dataset_id, EntryFilter())) == 6
+    assert len(storage.entries(state.dataset_id, EntryFilter())) == 6
 
 
 def test_a_look_cannot_write(storage: SqlStorage) -> None:

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.tokens import TokenRow, TokenStore
 
 FULL = TokenRow(
     "abc", bytes(range(32)), ("admin", "spend"), ("adult", 'ümlaut,"x"'), "für uns", 1, 2**53, None

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import (
+from dpledger.ledger.errors import AlreadyExists, KeyInFlight, NotFound, ReservationClosed
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import (
     AcceptRollback,
     Authorize,
     ChangeBudget,
@@ -18,21 +19,20 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.entries import GENESIS, Entry, EntryKind
-from dpledger.ledger.errors import AlreadyExists, KeyInFlight, NotFound, ReservationClosed
+from dpledger.ledger.model.entries import GENESIS, Entry, EntryKind
+from dpledger.ledger.model.state import LedgerState, Partition, Totals
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
-from dpledger.ledger.state import Book, Partition, Totals
-from dpledger.storage.failures import Busy
+from dpledger.storage.engine.failures import Busy
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.tokens import TokenRow, TokenStore
 from dpledger.storage.transaction import BrokenChain, NotLocked
 from tests.storage.ledgers import (
     ACTOR,
     ROOMY,
     ZCDP,
+    call,
     charge,
     decided,
-    intent,
     new_dataset,
     open_ledger,
     same_bits,
@@ -64,7 +64,7 @@ def test_a_dataset_is_opened_empty_and_read_back(storage: SqlStorage) -> None:
 def test_a_budget_is_read_back_bit_for_bit(storage: SqlStorage, budget: Budget) -> None:
     open_ledger(storage, budget=budget)
 
-    stored = storage.dataset("adult").book.budget
+    stored = storage.dataset("adult").state.budget
 
     assert stored.document == budget.document
     assert same_bits(stored.limits, budget.limits)
@@ -78,8 +78,8 @@ def test_a_name_that_is_taken_is_refused_and_the_transaction_goes_on(storage: Sq
             transaction.open_dataset(new_dataset("adult", ZCDP))
         other = transaction.open_dataset(new_dataset("other"))
 
-    assert storage.dataset("adult").book.dataset_id == first.dataset_id
-    assert storage.dataset("other").book.dataset_id == other.dataset_id
+    assert storage.dataset("adult").state.dataset_id == first.dataset_id
+    assert storage.dataset("other").state.dataset_id == other.dataset_id
 
 
 def test_locking_an_unknown_dataset_is_not_found(storage: SqlStorage) -> None:
@@ -89,32 +89,32 @@ def test_locking_an_unknown_dataset_is_not_found(storage: SqlStorage) -> None:
 
 
 def test_several_datasets_are_locked_at_once(storage: SqlStorage) -> None:
-    books = {name: open_ledger(storage, name) for name in ("c", "a", "b", "é", "z")}
+    states = {name: open_ledger(storage, name) for name in ("c", "a", "b", "é", "z")}
 
     with storage.begin() as transaction:
         locked = transaction.lock(["z", "a", "é", "a"])
 
     assert set(locked) == {"z", "a", "é"}
-    assert all(same_book(locked[name], books[name]) for name in locked)
+    assert all(same_book(locked[name], states[name]) for name in locked)
 
 
 def test_entries_follow_on_each_other_over_transactions(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     for times in (1, 3, 32, 2):
         after = spend(storage, "adult", times)
-        assert after.sequence == book.sequence + times
-        book = after
+        assert after.sequence == state.sequence + times
+        state = after
 
-    assert same_book(storage.dataset("adult").book, book)
+    assert same_book(storage.dataset("adult").state, state)
     with storage.begin() as transaction:
         dataset_id = transaction.lock(["adult"])["adult"].dataset_id
-        stored = [transaction.entry(dataset_id, number) for number in range(1, book.sequence + 1)]
+        stored = [transaction.entry(dataset_id, number) for number in range(1, state.sequence + 1)]
     head = GENESIS
     for each in stored:
         assert each.entry.previous == head
         assert each.entry.hash == each.hash
         head = each.hash
-    assert head == book.head
+    assert head == state.head
 
 
 def every_kind(storage: SqlStorage) -> list[NewEntry]:
@@ -122,34 +122,34 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
     step = charge()
     new: list[NewEntry] = []
 
-    def taken(transaction: Any, book: Any, command: Any, at_us: int) -> Any:
-        after, (entry,) = decided(transaction, book, [command], at_us)
+    def taken(transaction: Any, state: Any, command: Any, at_us: int) -> Any:
+        after, (entry,) = decided(transaction, state, [command], at_us)
         new.append(NewEntry(entry, None, 0.1 + 0.2))
-        transaction.append(book, after, new[-1:])
+        transaction.append(state, after, new[-1:])
         return after
 
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        book = taken(transaction, book, ChangeBudget(relimited(ROOMY, 2.0), "more — “room”\n"), 10)
-        book = taken(transaction, book, OpenPartitions(("p", "q"), relimited(ROOMY, 0.5)), 11)
-        part = transaction.partitions(book.dataset_id, ["q"])["q"]
-        book = taken(transaction, book, Authorize(step, "läuft", part, sample=2), 12)
+        state = transaction.lock(["adult"])["adult"]
+        state = taken(transaction, state, ChangeBudget(relimited(ROOMY, 2.0), "more — “room”\n"), 10)
+        state = taken(transaction, state, OpenPartitions(("p", "q"), relimited(ROOMY, 0.5)), 11)
+        part = transaction.partitions(state.dataset_id, ["q"])["q"]
+        state = taken(transaction, state, Authorize(step, "läuft", part, sample=2), 12)
         for close in (lambda held: Settle(held, 3), Expire):
-            held_at = book.sequence + 1
-            book = taken(transaction, book, Reserve(step, "run-2", 10**9, 2**53), 13)
-            held = transaction.reservation(book.dataset_id, held_at)
-            book = taken(transaction, book, close(held), 14)
-        taken(transaction, book, AcceptRollback(99, "ab" * 32, "restored"), 15)
+            held_at = state.sequence + 1
+            state = taken(transaction, state, Reserve(step, "run-2", 10**9, 2**53), 13)
+            held = transaction.reservation(state.dataset_id, held_at)
+            state = taken(transaction, state, close(held), 14)
+        taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
     return new
 
 
 def test_every_kind_of_entry_is_read_back_as_it_was(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     new = every_kind(storage)
 
     with storage.begin() as transaction:
         transaction.lock(["adult"])
-        stored = [transaction.entry(book.dataset_id, each.entry.sequence) for each in new]
+        stored = [transaction.entry(state.dataset_id, each.entry.sequence) for each in new]
 
     assert {each.entry.kind for each in new} == set(EntryKind) - {EntryKind.OPENED}
     assert [each.entry for each in stored] == [each.entry for each in new]
@@ -160,14 +160,14 @@ def test_every_kind_of_entry_is_read_back_as_it_was(storage: SqlStorage) -> None
 
 
 def test_an_entry_brings_its_charge(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     step = charge(17.0, "line-search")
     after = spend(storage, "adult", 2, each=step)
 
     with storage.begin() as transaction:
         transaction.lock(["adult"])
-        stored = transaction.entry(book.dataset_id, after.sequence).charge
-        alone = transaction.charge(book.dataset_id, step.fingerprint)
+        stored = transaction.entry(state.dataset_id, after.sequence).charge
+        alone = transaction.charge(state.dataset_id, step.fingerprint)
 
     for found in (stored, alone):
         assert found is not None
@@ -177,17 +177,17 @@ def test_an_entry_brings_its_charge(storage: SqlStorage) -> None:
 
 
 def test_what_is_not_there_is_not_found(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     with storage.begin() as transaction:
         transaction.lock(["adult"])
         with pytest.raises(NotFound, match="adult~2"):
-            transaction.entry(book.dataset_id, 2)
+            transaction.entry(state.dataset_id, 2)
         with pytest.raises(NotFound, match="adult~9"):
-            transaction.reservation(book.dataset_id, 9)
+            transaction.reservation(state.dataset_id, 9)
         with pytest.raises(NotFound, match="charge"):
-            transaction.charge(book.dataset_id, b"f" * 32)
+            transaction.charge(state.dataset_id, b"f" * 32)
         with pytest.raises(NotFound, match="nobody"):
-            transaction.partitions(book.dataset_id, ["nobody"])
+            transaction.partitions(state.dataset_id, ["nobody"])
 
 
 def test_a_charge_is_kept_once(storage: SqlStorage) -> None:
@@ -204,24 +204,24 @@ def test_a_charge_is_kept_once(storage: SqlStorage) -> None:
 
 
 def test_an_entry_whose_charge_was_not_kept_is_refused(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
-    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, book.head, run="r", charge=b"c" * 32)
+    state = open_ledger(storage)
+    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, state.head, run="r", charge=b"c" * 32)
     with pytest.raises(NotFound, match="charge"):
-        append(storage, book, replace(book, sequence=2, head=entry.hash), [NewEntry(entry)])
-    assert same_book(storage.dataset("adult").book, book)
+        append(storage, state, replace(state, sequence=2, head=entry.hash), [NewEntry(entry)])
+    assert same_book(storage.dataset("adult").state, state)
 
 
-def append(storage: SqlStorage, before: Book, after: Book, entries: list[NewEntry]) -> None:
+def append(storage: SqlStorage, before: LedgerState, after: LedgerState, entries: list[NewEntry]) -> None:
     with storage.begin() as transaction:
         transaction.lock([before.name])
         transaction.append(before, after, entries)
 
 
 def broken_appends() -> list[Any]:
-    """What must not be appended to a book at entry 1."""
+    """What must not be appended to a state at entry 1."""
     return [
         pytest.param(lambda b, e: (b, replace(b, sequence=2, head=e.hash), []), id="nothing"),
-        pytest.param(lambda b, e: (b, b, [e]), id="not the book after"),
+        pytest.param(lambda b, e: (b, b, [e]), id="not the state after"),
         pytest.param(lambda b, e: (b, replace(b, sequence=3, head=e.hash), [e]), id="another sequence"),
         pytest.param(lambda b, e: (b, replace(b, sequence=2, head=b.head), [e]), id="another head"),
         pytest.param(
@@ -244,39 +244,39 @@ def broken_appends() -> list[Any]:
 
 @pytest.mark.parametrize("broken", broken_appends())
 def test_entries_that_break_the_chain_are_refused(storage: SqlStorage, broken: Any) -> None:
-    book = open_ledger(storage)
-    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, book.head, run="r")
-    before, after, entries = broken(book, entry)
+    state = open_ledger(storage)
+    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, state.head, run="r")
+    before, after, entries = broken(state, entry)
     with pytest.raises(BrokenChain):
         append(storage, before, after, [NewEntry(each) for each in entries])
-    assert same_book(storage.dataset("adult").book, book)
+    assert same_book(storage.dataset("adult").state, state)
 
 
 def test_a_key_of_another_actor_is_refused(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
-    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, book.head, run="r")
-    new = NewEntry(entry, intent(1, actor="somebody"))
+    state = open_ledger(storage)
+    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, state.head, run="r")
+    new = NewEntry(entry, call(1, actor="somebody"))
     with pytest.raises(BrokenChain, match="actor"):
-        append(storage, book, replace(book, sequence=2, head=entry.hash), [new])
+        append(storage, state, replace(state, sequence=2, head=entry.hash), [new])
 
 
 def test_nothing_is_written_to_a_dataset_that_is_not_locked(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
-    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, book.head, run="r")
-    after = replace(book, sequence=2, head=entry.hash)
+    state = open_ledger(storage)
+    entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, state.head, run="r")
+    after = replace(state, sequence=2, head=entry.hash)
     with storage.begin() as transaction:
         for write_ in (
-            lambda: transaction.append(book, after, [NewEntry(entry)]),
-            lambda: transaction.keep_charge(book.dataset_id, charge()),
-            lambda: transaction.save_partitions(book.dataset_id, []),
-            lambda: transaction.reservation(book.dataset_id, 1),
+            lambda: transaction.append(state, after, [NewEntry(entry)]),
+            lambda: transaction.keep_charge(state.dataset_id, charge()),
+            lambda: transaction.save_partitions(state.dataset_id, []),
+            lambda: transaction.reservation(state.dataset_id, 1),
         ):
             with pytest.raises(NotLocked):
                 write_()
 
 
 def test_a_book_that_moved_on_without_the_lock_is_noticed(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
 
     def write_behind_a_back() -> None:
         with storage.begin() as transaction:
@@ -287,8 +287,8 @@ def test_a_book_that_moved_on_without_the_lock_is_noticed(storage: SqlStorage) -
     with pytest.raises(Busy, match="adult") as raised:
         write_behind_a_back()
     assert storage.is_transient(raised.value)
-    assert storage.dataset("adult").book.sequence == 1
-    assert storage.entries(book.dataset_id, EntryFilter(after=1)) == []
+    assert storage.dataset("adult").state.sequence == 1
+    assert storage.entries(state.dataset_id, EntryFilter(after=1)) == []
 
 
 # Keys ------------------------------------------------------------------------------------------------
@@ -298,29 +298,29 @@ def append_for(storage: SqlStorage, *numbers: int) -> list[Entry]:
     """One authorization for each key."""
     step = charge()
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        after, entries = decided(transaction, book, [Authorize(step, "r")] * len(numbers))
-        new = [NewEntry(e, intent(n), n / 7) for e, n in zip(entries, numbers, strict=True)]
-        transaction.append(book, after, new)
+        state = transaction.lock(["adult"])["adult"]
+        after, entries = decided(transaction, state, [Authorize(step, "r")] * len(numbers))
+        new = [NewEntry(e, call(n), n / 7) for e, n in zip(entries, numbers, strict=True)]
+        transaction.append(state, after, new)
     return entries
 
 
 def test_entries_answer_their_keys(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     other = open_ledger(storage, "other")
     entries = append_for(storage, *range(40))
-    asked = [intent(n) for n in range(-300, 300)]
-    changed = intent(3, request=b"another request!")
+    asked = [call(n) for n in range(-300, 300)]
+    changed = call(3, request=b"another request!")
 
     with storage.begin() as transaction:
         transaction.lock(["adult", "other"])
-        found = transaction.known(book.dataset_id, [*asked, changed, intent(3, actor="token-2")], 0).entries
+        found = transaction.known(state.dataset_id, [*asked, changed, call(3, actor="token-2")], 0).entries
         assert transaction.known(other.dataset_id, asked, 0).entries == {}
-        assert transaction.known(book.dataset_id, [], 0).entries == {}
+        assert transaction.known(state.dataset_id, [], 0).entries == {}
 
-    assert set(found) == {*[intent(n) for n in range(40)], changed}
+    assert set(found) == {*[call(n) for n in range(40)], changed}
     for number, entry in enumerate(entries):
-        stored = found[intent(number)]
+        stored = found[call(number)]
         assert stored.entry == entry
         assert stored.request == b"r" * 16
         assert stored.fraction == number / 7
@@ -334,19 +334,19 @@ def test_a_key_answers_once(storage: SqlStorage) -> None:
     append_for(storage, 1)
     with pytest.raises(Exception, match=r"(?i)unique"):
         append_for(storage, 1)
-    assert storage.dataset("adult").book.sequence == 2
+    assert storage.dataset("adult").state.sequence == 2
 
 
 @pytest.mark.parametrize("dataset_id", [0, 1])
 def test_answers_are_kept_under_their_keys(storage: SqlStorage, dataset_id: int) -> None:
     open_ledger(storage)
-    kept = {intent(n): StoredAnswer(b"%016d" % n, "refused", f'{{"ε": {n}}}') for n in range(70)}
+    kept = {call(n): StoredAnswer(b"%016d" % n, "refused", f'{{"ε": {n}}}') for n in range(70)}
     with storage.begin() as transaction:
         transaction.keep_answers(dataset_id, list(kept.items()))
         transaction.keep_answers(dataset_id, [])
 
     with storage.begin() as transaction:
-        asked = [*kept, intent(-1), intent(1, actor="token-2")]
+        asked = [*kept, call(-1), call(1, actor="token-2")]
         assert transaction.answers(dataset_id, asked) == kept
         assert transaction.answers(dataset_id + 1, asked) == {}
 
@@ -354,33 +354,33 @@ def test_answers_are_kept_under_their_keys(storage: SqlStorage, dataset_id: int)
 def test_a_key_that_is_taken_meanwhile_is_in_flight(storage: SqlStorage) -> None:
     answer = StoredAnswer(b"r" * 16, "granted", "{}")
     with storage.begin() as transaction:
-        transaction.keep_answers(0, [(intent(1), answer)])
+        transaction.keep_answers(0, [(call(1), answer)])
     with pytest.raises(KeyInFlight), storage.begin() as transaction:
-        transaction.keep_answers(0, [(intent(2), answer), (intent(1), replace(answer, outcome="refused"))])
+        transaction.keep_answers(0, [(call(2), answer), (call(1), replace(answer, outcome="refused"))])
 
     with storage.begin() as transaction:
-        assert transaction.answers(0, [intent(1), intent(2)]) == {intent(1): answer}
+        assert transaction.answers(0, [call(1), call(2)]) == {call(1): answer}
 
 
 # Budgets ---------------------------------------------------------------------------------------------
 
 
 def test_the_budget_in_force_at_an_entry(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     half, double = relimited(ROOMY, 0.5), relimited(ROOMY, 2.0)
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
+        state = transaction.lock(["adult"])["adult"]
         step = charge()
-        book = write(
-            transaction, book, ChangeBudget(half, "less"), Authorize(step, "r"), ChangeBudget(double, "more")
+        state = write(
+            transaction, state, ChangeBudget(half, "less"), Authorize(step, "r"), ChangeBudget(double, "more")
         )
-        write(transaction, book, Authorize(step, "r"), ChangeBudget(half, "less again"))
+        write(transaction, state, Authorize(step, "r"), ChangeBudget(half, "less again"))
 
     expected = [ROOMY, ROOMY, half, half, double, double, half, half]
     with storage.begin() as transaction:
-        found = [transaction.budget_at(book.dataset_id, number) for number in range(8)]
+        found = [transaction.budget_at(state.dataset_id, number) for number in range(8)]
     assert [each.document for each in found] == [each.document for each in expected]
-    assert storage.dataset("adult").book.budget.document == half.document
+    assert storage.dataset("adult").state.budget.document == half.document
 
 
 def test_a_changed_budget_is_what_the_next_lock_reads(storage: SqlStorage) -> None:
@@ -399,27 +399,27 @@ def test_a_changed_budget_is_what_the_next_lock_reads(storage: SqlStorage) -> No
 
 
 def test_partitions_are_read_back_bit_for_bit(storage: SqlStorage) -> None:
-    book = open_ledger(storage, partition_key="private")
+    state = open_ledger(storage, partition_key="private")
     own = relimited(ROOMY, 0.25)
     step = charge()
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        book = write(transaction, book, OpenPartitions(("p", "q")), OpenPartitions(("r",), own))
-        parts = transaction.partitions(book.dataset_id, ["r", "p"])
-        book = write(transaction, book, Authorize(step, "run", parts["r"]))
-        book = write(transaction, book, Reserve(step, "run", 7, 10**15, parts["p"]))
+        state = transaction.lock(["adult"])["adult"]
+        state = write(transaction, state, OpenPartitions(("p", "q")), OpenPartitions(("r",), own))
+        parts = transaction.partitions(state.dataset_id, ["r", "p"])
+        state = write(transaction, state, Authorize(step, "run", parts["r"]))
+        state = write(transaction, state, Reserve(step, "run", 7, 10**15, parts["p"]))
 
     with storage.begin() as transaction:
-        assert same_book(transaction.lock(["adult"])["adult"], book)
-        found = transaction.partitions(book.dataset_id, ["p", "q", "r"])
-        assert [each.name for each in transaction.all_partitions(book.dataset_id)] == ["p", "q", "r"]
-    assert book.partitions == 3
+        assert same_book(transaction.lock(["adult"])["adult"], state)
+        found = transaction.partitions(state.dataset_id, ["p", "q", "r"])
+        assert [each.name for each in transaction.all_partitions(state.dataset_id)] == ["p", "q", "r"]
+    assert state.partitions == 3
     assert {name: each.number for name, each in found.items()} == {"p": 0, "q": 1, "r": 2}
     assert same_bits(found["r"].totals.spent, step.amounts)
     assert found["r"].budget is not None
     assert found["r"].budget.document == own.document
     assert found["p"].totals.open_reservations == 1
-    assert same_bits(found["p"].totals.reserved, book.crowd.first)
+    assert same_bits(found["p"].totals.reserved, state.extremes.first)
     assert found["q"].budget is None
     assert same_bits(found["q"].totals.spent, np.zeros(ROOMY.size))
 
@@ -428,13 +428,13 @@ def test_ten_thousand_partitions_in_one_call(storage: SqlStorage) -> None:
     names = tuple(f"user-{number}" for number in range(10_000))
     open_ledger(storage)
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        book = write(transaction, book, OpenPartitions(names, relimited(ROOMY, 0.5)))
+        state = transaction.lock(["adult"])["adult"]
+        state = write(transaction, state, OpenPartitions(names, relimited(ROOMY, 0.5)))
 
     with storage.begin() as transaction:
         transaction.lock(["adult"])
-        numbered = list(transaction.all_partitions(book.dataset_id))
-        chosen = transaction.partitions(book.dataset_id, names[::17])
+        numbered = list(transaction.all_partitions(state.dataset_id))
+        chosen = transaction.partitions(state.dataset_id, names[::17])
     assert [each.name for each in numbered] == list(names)
     assert [each.number for each in numbered] == list(range(10_000))
     assert set(chosen) == set(names[::17])
@@ -446,14 +446,14 @@ def test_ten_thousand_partitions_in_one_call(storage: SqlStorage) -> None:
 def test_a_partition_name_that_is_taken_is_refused(storage: SqlStorage, names: tuple[str, ...]) -> None:
     open_ledger(storage)
     with storage.begin() as transaction:
-        book = write(transaction, transaction.lock(["adult"])["adult"], OpenPartitions(("p",)))
+        state = write(transaction, transaction.lock(["adult"])["adult"], OpenPartitions(("p",)))
 
     fresh = [Partition(1 + n, name, None, Totals.zero(ROOMY.size)) for n, name in enumerate(names)]
     with storage.begin() as transaction:
         transaction.lock(["adult"])
         with pytest.raises(AlreadyExists):
-            transaction.save_partitions(book.dataset_id, fresh)
-    assert [each.name for each in storage.partitions(book.dataset_id, -1, 10)] == ["p"]
+            transaction.save_partitions(state.dataset_id, fresh)
+    assert [each.name for each in storage.partitions(state.dataset_id, -1, 10)] == ["p"]
 
 
 # Reservations ----------------------------------------------------------------------------------------
@@ -463,18 +463,18 @@ def reserve(storage: SqlStorage, *expiries: int, name: str = "adult") -> list[in
     """Open reservations with these times of expiry; their sequence numbers."""
     step = charge()
     with storage.begin() as transaction:
-        book = transaction.lock([name])[name]
-        after = write(transaction, book, *[Reserve(step, "run", 5, expiry) for expiry in expiries])
-    return list(range(book.sequence + 1, after.sequence + 1))
+        state = transaction.lock([name])[name]
+        after = write(transaction, state, *[Reserve(step, "run", 5, expiry) for expiry in expiries])
+    return list(range(state.sequence + 1, after.sequence + 1))
 
 
 def test_a_reservation_is_read_back(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     (sequence,) = reserve(storage, 10**15)
 
     with storage.begin() as transaction:
         transaction.lock(["adult"])
-        held = transaction.reservation(book.dataset_id, sequence)
+        held = transaction.reservation(state.dataset_id, sequence)
 
     assert (held.sequence, held.run, held.times, held.expires_at_us) == (sequence, "run", 5, 10**15)
     assert held.charge.fingerprint == charge().fingerprint
@@ -482,7 +482,7 @@ def test_a_reservation_is_read_back(storage: SqlStorage) -> None:
 
 
 def test_due_reservations_are_those_whose_time_is_over_oldest_first(storage: SqlStorage) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     open_ledger(storage, "later")
     late, soon, now, never = reserve(storage, 300, 100, 200, 10**15)
     reserve(storage, 250, name="later")
@@ -490,7 +490,7 @@ def test_due_reservations_are_those_whose_time_is_over_oldest_first(storage: Sql
     def due(now_us: int) -> list[int]:
         with storage.begin() as transaction:
             transaction.lock(["adult"])
-            return [held.sequence for held in transaction.due_reservations(book.dataset_id, now_us)]
+            return [held.sequence for held in transaction.due_reservations(state.dataset_id, now_us)]
 
     assert due(99) == []
     assert due(200) == [soon, now]
@@ -499,7 +499,7 @@ def test_due_reservations_are_those_whose_time_is_over_oldest_first(storage: Sql
     assert storage.datasets_due(200, 10) == ["adult"]
     assert storage.datasets_due(250, 10) == ["adult", "later"]
     assert storage.datasets_due(250, 1) == ["adult"]
-    assert [each.sequence for each in storage.open_reservations(book.dataset_id, late, 10)] == [
+    assert [each.sequence for each in storage.open_reservations(state.dataset_id, late, 10)] == [
         soon,
         now,
         never,
@@ -508,41 +508,41 @@ def test_due_reservations_are_those_whose_time_is_over_oldest_first(storage: Sql
 
 @pytest.mark.parametrize(("close", "how"), [(lambda held: Settle(held, 2), "settled"), (Expire, "expired")])
 def test_a_closed_reservation_is_neither_open_nor_due(storage: SqlStorage, close: Any, how: str) -> None:
-    book = open_ledger(storage)
+    state = open_ledger(storage)
     (sequence,) = reserve(storage, 100)
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        held = transaction.reservation(book.dataset_id, sequence)
-        after = write(transaction, book, close(held))
+        state = transaction.lock(["adult"])["adult"]
+        held = transaction.reservation(state.dataset_id, sequence)
+        after = write(transaction, state, close(held))
 
     with storage.begin() as transaction:
         assert same_book(transaction.lock(["adult"])["adult"], after)
         with pytest.raises(ReservationClosed, match=rf"adult~{sequence} is {how}"):
-            transaction.reservation(book.dataset_id, sequence)
-        assert transaction.due_reservations(book.dataset_id, 10**15) == []
+            transaction.reservation(state.dataset_id, sequence)
+        assert transaction.due_reservations(state.dataset_id, 10**15) == []
     with storage.begin() as transaction:
         again, entries = decided(transaction, after, [close(held)])
     with pytest.raises(ReservationClosed):
         append(storage, after, again, [NewEntry(entry) for entry in entries])
-    assert same_book(storage.dataset("adult").book, after)
+    assert same_book(storage.dataset("adult").state, after)
     assert storage.datasets_due(10**15, 10) == []
-    assert storage.open_reservations(book.dataset_id, 0, 10) == []
+    assert storage.open_reservations(state.dataset_id, 0, 10) == []
 
 
 def test_a_reservation_may_be_made_and_settled_in_one_group(storage: SqlStorage) -> None:
     open_ledger(storage)
     step = charge()
     with storage.begin() as transaction:
-        book = transaction.lock(["adult"])["adult"]
-        held_book, (made,) = decided(transaction, book, [Reserve(step, "run", 5, 100)])
+        state = transaction.lock(["adult"])["adult"]
+        held_book, (made,) = decided(transaction, state, [Reserve(step, "run", 5, 100)])
         held = Reservation(made.sequence, step, "run", 5, 100)
         after, (closed,) = decided(transaction, held_book, [Settle(held, 2)])
-        transaction.append(book, after, [NewEntry(made), NewEntry(closed)])
+        transaction.append(state, after, [NewEntry(made), NewEntry(closed)])
 
-    assert storage.open_reservations(book.dataset_id, 0, 10) == []
-    (run,) = storage.runs(book.dataset_id, "", 10)
+    assert storage.open_reservations(state.dataset_id, 0, 10) == []
+    (run,) = storage.runs(state.dataset_id, "", 10)
     assert run.entries == 2
-    assert same_bits(run.amounts, storage.dataset("adult").book.whole.spent)
+    assert same_bits(run.amounts, storage.dataset("adult").state.whole.spent)
 
 
 # Tokens ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 
-from dpledger.storage.engines import make_engine
+from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.migrate import upgrade
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata

@@ -88,6 +88,11 @@ def machine_paths(text: str) -> list[str]:
     return _matching_lines(_MACHINE_PATH, text)
 
 
+def words_of(text: str, words: Iterable[str]) -> set[str]:
+    """Those of the words that stand in a text, each by itself."""
+    return {word for word in words if re.search(rf"(?<!\w){word}(?!\w)", text)}
+
+
 def _matching_lines(pattern: re.Pattern[str], text: str) -> list[str]:
     numbered = enumerate(text.splitlines(), start=1)
     return [f"line {number}: {line.strip()}" for number, line in numbered if pattern.search(line)]

@@ -166,3 +166,7 @@ def test_defined_tests_are_functions_and_methods_called_test() -> None:
     source = "def test_a(): ...\ndef helper(): ...\nclass TestB:\n    def test_c(self): ...\n"
 
     assert checks.defined_tests(source) == {"test_a", "TestB::test_c"}
+
+
+def test_words_are_found_by_themselves_only() -> None:
+    assert checks.words_of("a pond of Ponds, ponder", ["pond", "Pond"]) == {"pond"}

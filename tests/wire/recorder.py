@@ -18,8 +18,8 @@ from dpledger.api.app import create_app
 from dpledger.auth.keys import ServerKeys, _document
 from dpledger.auth.tokens import TokenHasher, TokenSecret
 from dpledger.settings import Settings
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 from dpledger.storage.repository import open_storage
-from dpledger.storage.tokens import TokenRow, TokenStore
 from tests.api.service import START_US, SetClock
 from tests.wire.requests import Request, session
 

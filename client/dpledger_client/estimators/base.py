@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpledger_client._arrays import Floats
 from dpledger_client.errors import NotTrained
-from dpledger_client.estimators.prepared import Codes, Rows, as_indexed
+from dpledger_client.estimators.prepared import Codes, Rows, by_position
 from dpledger_client.ledger import Account
 from dpledger_client.objectives import Objective, Regularizer
 from dpledger_client.optimizers import Method, NonPrivate, Result, minimize
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 
 __all__ = ["DEFAULT_METHOD", "PrivateClassifier", "PrivateEstimator", "Probabilities"]
 
@@ -60,7 +60,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         validate_data(self, X, reset=True, skip_check_array=True)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        indexed, labels = as_indexed(X), _one_column(as_indexed(y))
+        indexed, labels = by_position(X), _one_column(by_position(y))
         _check_shapes(indexed, labels)
         self._prepare()
         self.objective_ = self._objective()

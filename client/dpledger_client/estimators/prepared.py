@@ -10,10 +10,10 @@ import numpy as np
 
 from dpledger_client._arrays import Bools, Floats, as_numbers
 
-__all__ = ["Codes", "Rows", "Targets", "as_indexed"]
+__all__ = ["Codes", "Rows", "Targets", "by_position"]
 
 
-def as_indexed(data: Any) -> Any:
+def by_position(data: Any) -> Any:
     """Something with a shape and rows that can be indexed: frames and lists become arrays.
 
     A list becomes one of objects: among numbers, one string would make strings of all records' values.

@@ -106,4 +106,4 @@ class RandomizedResponse(Mechanism):
         self._set("epsilon", check_non_negative("epsilon", self.epsilon))
 
     def apply(self, value: ArrayLike, noise: Noise) -> Bools:
-        return noise.flipped(value, self.epsilon)
+        return noise.flip(value, self.epsilon)

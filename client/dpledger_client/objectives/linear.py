@@ -97,7 +97,7 @@ class Linear(Objective):
                 slopes = self.margin_slopes(row_products(stretch, weights), as_numbers(y[rows]))
                 norms = _norms(stretch) if row_norms is None else row_norms[rows]
                 factors = clip_factors(norms * _sizes(slopes), limit)
-                _add_weighted(total, stretch, slopes, factors)
+                _accumulate(total, stretch, slopes, factors)
         return total.ravel()
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -136,7 +136,7 @@ def _stretches(X: Any) -> Iterator[slice]:
         yield slice(start, min(start + rows, records))
 
 
-def _add_weighted(total: Floats, rows: Floats, slopes: Floats, factors: Floats) -> None:
+def _accumulate(total: Floats, rows: Floats, slopes: Floats, factors: Floats) -> None:
     """Add Σ f·x ⊗ r, block by block, which is what the margin for rounding errors is for.
 
     An example whose factor is 0 is left out, for it may hold what no factor makes harmless.

@@ -116,7 +116,7 @@ class MLP(Objective):
             for rows in blocks(X):
                 inputs, slopes = self._pass(layers, X[rows], y[rows])
                 if limit is not None:
-                    inputs, slopes = _clipped(inputs, slopes, limit)
+                    inputs, slopes = _clip(inputs, slopes, limit)
                 for (weights, bias), entering, slope in zip(total, inputs, slopes, strict=True):
                     weights += entering.T @ slope
                     bias += slope.sum(axis=0)
@@ -140,7 +140,7 @@ class MLP(Objective):
         for number, (weights, bias) in enumerate(layers):
             leaving = row_products(entering[-1], weights) + bias
             last = number == len(layers) - 1
-            entering.append(leaving if last else self._activated(leaving))
+            entering.append(leaving if last else self._activate(leaving))
         return entering
 
     def _pass(self, layers: list[Layer], X: Any, y: Any) -> tuple[list[Floats], list[Floats]]:
@@ -151,7 +151,7 @@ class MLP(Objective):
             slopes.append(row_products(slopes[-1], weights.T) * self._activation_slope(activated))
         return inputs, slopes[::-1]
 
-    def _activated(self, values: Floats) -> Floats:
+    def _activate(self, values: Floats) -> Floats:
         return np.tanh(values) if self.activation == "tanh" else np.maximum(values, 0.0)
 
     def _activation_slope(self, activated: Floats) -> Floats:
@@ -170,7 +170,7 @@ def _norms(inputs: list[Floats], slopes: list[Floats]) -> Floats:
     return np.sqrt(total)
 
 
-def _clipped(inputs: list[Floats], slopes: list[Floats], limit: float) -> tuple[list[Floats], list[Floats]]:
+def _clip(inputs: list[Floats], slopes: list[Floats], limit: float) -> tuple[list[Floats], list[Floats]]:
     """Slopes by their examples' factors; an example that is dropped is zero throughout."""
     factors = clip_factors(_norms(inputs, slopes), limit)
     shortened = [usable(slope, factors) * factors[:, None] for slope in slopes]

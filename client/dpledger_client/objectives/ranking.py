@@ -58,7 +58,7 @@ class Scorer(abc.ABC):
         return rows @ rows.T
 
     @abc.abstractmethod
-    def normalized(self, w: Floats) -> Floats:
+    def normalize(self, w: Floats) -> Floats:
         """Parameters with every weight matrix divided by its largest singular value, if it has one above 0.
 
         Spectral normalisation (Miyato, Kataoka, Koyama, Yoshida 2018): it keeps the Jacobian, and with it
@@ -85,7 +85,7 @@ class LinearScorer(Scorer):
     def jacobian(self, w: Floats, documents: Floats) -> Floats:
         return documents
 
-    def normalized(self, w: Floats) -> Floats:
+    def normalize(self, w: Floats) -> Floats:
         return _unit(w)
 
 
@@ -125,7 +125,7 @@ class MLPScorer(Scorer):
         slopes, active = self._backward(w, documents)
         return (slopes @ slopes.T) * (documents @ documents.T + 1.0) + active @ active.T
 
-    def normalized(self, w: Floats) -> Floats:
+    def normalize(self, w: Floats) -> Floats:
         weights, bias, out = self._parts(w)
         return np.concatenate([_unit(weights).ravel(), bias, _unit(out)])
 
@@ -199,7 +199,7 @@ class Ranking(Objective):
         """The sum of the lists' gradients, each clipped; ``row_norms`` are not used."""
         limit = limit_under(clip)
         return block_sum(
-            (shortened(gradient, limit) for gradient in self.gradients(w, X, y)), self.scorer.dimension
+            (shorten(gradient, limit) for gradient in self.gradients(w, X, y)), self.scorer.dimension
         )
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
@@ -241,7 +241,7 @@ def block_sum(vectors: Iterable[Floats], dimension: int) -> Floats:
     return total + block
 
 
-def shortened(gradient: Floats, limit: float) -> Floats:
+def shorten(gradient: Floats, limit: float) -> Floats:
     """A gradient of norm at most ``limit``; zero if it is not finite."""
     norm = np.array(np.linalg.norm(gradient))
     factor = float(clip_factors(norm, limit))
@@ -343,10 +343,13 @@ class BayesRank(Ranking):
         """
         flat, limit = parameters(w), limit_under(bound)
         return block_sum(
-            (self._bounded(flat, lists, limit, change) for lists in self.lists(X, y)), self.scorer.dimension
+            (self._bounded_gradient(flat, lists, limit, change) for lists in self.lists(X, y)),
+            self.scorer.dimension,
         )
 
-    def _bounded(self, w: Floats, lists: tuple[Floats, Floats] | None, limit: float, change: str) -> Floats:
+    def _bounded_gradient(
+        self, w: Floats, lists: tuple[Floats, Floats] | None, limit: float, change: str
+    ) -> Floats:
         if lists is None:
             return np.zeros_like(w)
         moves = np.array(self.list_bound(w, lists[0], change))

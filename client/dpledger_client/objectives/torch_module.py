@@ -49,7 +49,7 @@ class TorchModule(Objective):
         margin for up to 2¹⁹ records with chunks of 256. With 1 a gradient is rounded the same whoever is
         beside it; in a chunk torch may round it by its place, which matters where a margin is all rounding.
 
-    Notes
+    TransactionCache
     -----
     The start is the module's own parameters, which must not come from the private data. Randomness inside
     the module, such as dropout, is refused by ``vmap``.
@@ -84,9 +84,9 @@ class TorchModule(Objective):
 
     def losses(self, w: Floats, X: Any, y: Any) -> Floats:
         each = self._func.vmap(self._loss, in_dims=(None, 0, 0))
-        named = self._named(w)
+        named = self._by_name(w)
         found = [_numbers(each(named, *chunk)) * known for *chunk, known in self._chunks(X, y)]
-        return _joined(found)
+        return _join(found)
 
     def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
         total = np.zeros(len(w))
@@ -112,18 +112,18 @@ class TorchModule(Objective):
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
         with np.errstate(all="ignore"):
-            return _joined([_norms(gradients) for gradients in self._gradients(w, X, y)])
+            return _join([_norms(gradients) for gradients in self._gradients(w, X, y)])
 
     def predict(self, w: Floats, X: Any) -> Floats:
         """The module's outputs."""
         with self._torch.no_grad():
-            return _numbers(self._func.functional_call(self.module, self._named(w), (self._rows(X[:]),)))
+            return _numbers(self._func.functional_call(self.module, self._by_name(w), (self._rows(X[:]),)))
 
     def load(self, w: Floats) -> Any:
         """Put parameters into the module, and return it."""
         with self._torch.no_grad():
             values = dict(self.module.named_parameters())
-            for name, value in self._named(w).items():
+            for name, value in self._by_name(w).items():
                 values[name].copy_(value)
         return self.module
 
@@ -134,7 +134,7 @@ class TorchModule(Objective):
     def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[Floats]:
         """The gradients of each chunk's examples, one a row."""
         each = self._func.vmap(self._func.grad(self._loss), in_dims=(None, 0, 0))
-        named = self._named(w)
+        named = self._by_name(w)
         for rows, targets, known in self._chunks(X, y):
             found = each(named, rows, targets)
             parts = [_numbers(found[name]).reshape(len(known), -1) for name in self._shapes]
@@ -156,7 +156,7 @@ class TorchModule(Objective):
     def _rows(self, X: Any) -> Any:
         return self._torch.as_tensor(np.asarray(X), dtype=self._like.dtype, device=self._like.device)
 
-    def _named(self, w: Floats) -> dict[str, Any]:
+    def _by_name(self, w: Floats) -> dict[str, Any]:
         """The flat parameters by the module's names."""
         flat = self._rows(parameters(w))
         sizes = [shape.numel() for shape in self._shapes.values()]
@@ -185,5 +185,5 @@ def _norms(gradients: Floats) -> Floats:
     return np.sqrt(squares)
 
 
-def _joined(parts: list[Floats]) -> Floats:
+def _join(parts: list[Floats]) -> Floats:
     return np.concatenate(parts) if parts else np.empty(0)

@@ -11,32 +11,39 @@ from typing import Any
 from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
 from dpledger_client.objectives.base import Objective, parameters
-from dpledger_client.optimizers.base import Method, NonPrivate
-from dpledger_client.optimizers.progress import Bar, Progress, chosen_progress
-from dpledger_client.optimizers.projections import (
-    Anywhere,
-    Cube,
+from dpledger_client.optimizers.support.base import Method, NonPrivate
+from dpledger_client.optimizers.support.participants import Participant, SharedTraining, sources_of
+from dpledger_client.optimizers.support.progress import Bar, Progress, chosen_progress
+from dpledger_client.optimizers.support.projections import (
+    Box,
     L1Ball,
     L2Ball,
+    NoProjection,
     Projection,
     Simplex,
 )
-from dpledger_client.optimizers.results import Charge, Iterate, Record, Result
-from dpledger_client.optimizers.shared import Participant, SharedTraining, sources_of
-from dpledger_client.optimizers.training import Batch, Callback, Look, Source, StopTraining, Training
+from dpledger_client.optimizers.support.results import Charge, Iterate, Record, Result
+from dpledger_client.optimizers.training import (
+    AuthorizedBatch,
+    Batch,
+    Callback,
+    Source,
+    StopTraining,
+    Training,
+)
 
 __all__ = [
     "METHODS",
-    "Anywhere",
+    "AuthorizedBatch",
     "Batch",
+    "Box",
     "Callback",
     "Charge",
-    "Cube",
     "Iterate",
     "L1Ball",
     "L2Ball",
-    "Look",
     "Method",
+    "NoProjection",
     "NonPrivate",
     "Participant",
     "Progress",
@@ -48,7 +55,7 @@ __all__ = [
     "Source",
     "StopTraining",
     "Training",
-    "method_named",
+    "find_method",
     "minimize",
 ]
 
@@ -78,7 +85,7 @@ METHODS = {
 """Where each method is, by its name."""
 
 
-def method_named(name: str) -> type[Method] | type[NonPrivate]:
+def find_method(name: str) -> type[Method] | type[NonPrivate]:
     """The class of a method."""
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {name!r}")
@@ -135,16 +142,16 @@ def minimize(
     """
     chosen = _chosen(method, options)
     if isinstance(chosen, NonPrivate):
-        return _fitted(chosen, objective, X, y, account, w0)
+        return _fit(chosen, objective, X, y, account, w0)
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     bar = chosen_progress(progress, chosen.name)
-    settings = {"method": chosen.name, "steps": chosen.planned, "w0": w0, "reserve": reserve}
+    settings = {"method": chosen.name, "steps": chosen.planned_steps, "w0": w0, "reserve": reserve}
     training = _training(
         chosen.shared, objective, X, y, account, records, **settings, callback=callback, progress=bar
     )
     try:
-        return _trained(chosen, training)
+        return _train(chosen, training)
     finally:
         if isinstance(bar, Bar):
             bar.close()
@@ -169,7 +176,7 @@ def _training(
     return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 
 
-def _trained(method: Method, training: Training) -> Result:
+def _train(method: Method, training: Training) -> Result:
     try:
         with training:
             method.train(training)
@@ -183,13 +190,13 @@ def _trained(method: Method, training: Training) -> Result:
 
 def _chosen(method: str | Method | NonPrivate, options: dict[str, Any]) -> Method | NonPrivate:
     if isinstance(method, str):
-        return method_named(method)(**options)
+        return find_method(method)(**options)
     if options:
         raise TypeError(f"options go with a method's name, found a method and {', '.join(options)}")
     return method
 
 
-def _fitted(
+def _fit(
     method: NonPrivate,
     objective: Objective,
     X: Any,

@@ -26,17 +26,17 @@ from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
-from dpledger_client.optimizers.progress import Progress, no_progress
-from dpledger_client.optimizers.results import History, Iterate, Note, Noted, Result
+from dpledger_client.optimizers.support.progress import Progress, no_progress
+from dpledger_client.optimizers.support.results import History, Iterate, Note, Noted, Result
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import FreshSample, Full, WithoutReplacement
 
 __all__ = [
     "Asking",
+    "AuthorizedBatch",
     "Batch",
     "Callback",
-    "Look",
     "Source",
     "StopTraining",
     "Training",
@@ -177,7 +177,7 @@ def _finite(w: Floats) -> bool:
     return bool(np.isfinite(w).all())
 
 
-class Look:
+class AuthorizedBatch:
     """One sample that the ledger said yes to look at, drawn when the first release needs it.
 
     After a restart from a journal a step of which some outputs are known looks at a fresh sample for
@@ -260,13 +260,13 @@ class Asking:
         """Whether equal steps are asked for in advance; a sample of theirs cannot be looked at again."""
         return self._reserve is not None
 
-    def look(self, releases: Releases, sample: FreshSample | None = None) -> Look:
+    def authorized(self, releases: Releases, sample: FreshSample | None = None) -> AuthorizedBatch:
         """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused."""
         listed = (releases,) if type(releases) is Release else as_releases(releases)
         drawn = sample or Full()
-        step = self._reserved(listed, drawn) if self._reserve else self._authorized(listed, drawn)
+        step = self._use_reservation(listed, drawn) if self._reserve else self._authorize_step(listed, drawn)
         self.remaining = step.granted.remaining
-        return Look(self.source, drawn, step)
+        return AuthorizedBatch(self.source, drawn, step)
 
     def release(self, release: Release, sample: FreshSample, compute: Callable[[Batch], Any]) -> Any:
         """Ask for a step of one release, look once, and release: ``look(release, sample).release(compute)``.
@@ -274,35 +274,35 @@ class Asking:
         Of a reservation it takes the shortest way, for steps that are made by the thousand.
         """
         if self._reserve is None:
-            return self.look(release, sample).release(compute)
+            return self.authorized(release, sample).release(compute)
         source, hold = self.source, self._hold((release,), sample)
         self._charges.append((hold.granted, hold.releases, sample, hold.used))
         self.remaining = hold.granted.remaining
         return hold.release(lambda: compute(source.drawn(sample)))
 
-    def again(self, look: Look, releases: Releases) -> Look:
+    def again(self, authorized: AuthorizedBatch, releases: Releases) -> AuthorizedBatch:
         """Ask to look at a look's own sample once more, at the raw cost, without amplification."""
-        if not isinstance(look.step, Authorization):
+        if not isinstance(authorized.step, Authorization):
             raise ValueError("a repetition of a reservation cannot be looked at again")
-        seen, listed = look.step.same_sample, as_releases(releases)
+        seen, listed = authorized.step.same_sample, as_releases(releases)
         step = self.source.account.authorize(listed, sample=seen)
         self._charges.append((step.granted, listed, seen, None))
         self.remaining = step.granted.remaining
-        repeated = Look(self.source, look.sample, step)
-        repeated._batch = look._batch
+        repeated = AuthorizedBatch(self.source, authorized.sample, step)
+        repeated._batch = authorized._batch
         return repeated
 
     def _note(self, details: Mapping[str, Any]) -> None:
         self._history.append((self.iteration, self._charges, details))
         self._charges = []
 
-    def _authorized(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+    def _authorize_step(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
         self.source.check(sample)
         step = self.source.account.authorize(releases, sample=sample)
         self._charges.append((step.granted, releases, sample, None))
         return step
 
-    def _reserved(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+    def _use_reservation(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
         hold = self._hold(releases, sample)
         step = hold.take()
         self._charges.append((hold.granted, releases, sample, hold.used - 1))
@@ -317,14 +317,14 @@ class Asking:
         self._settle()
         times = min(self._reserve or 1, (self.steps or np.inf) - self.iteration)
         while True:
-            hold = self._opened(releases, sample, max(1, int(times)))
+            hold = self._open_hold(releases, sample, max(1, int(times)))
             if hold.left:  # a journal's reservation that was settled before gives nothing more
                 break
             self._settle()
         self._held = releases, sample, hold
         return hold
 
-    def _opened(self, releases: tuple[Release, ...], sample: FreshSample, times: int) -> Hold:
+    def _open_hold(self, releases: tuple[Release, ...], sample: FreshSample, times: int) -> Hold:
         """A reservation of so many steps, or of as many as the budget still covers."""
         self.source.check(sample)
         account = self.source.account

@@ -176,7 +176,7 @@ def calibrate_noise(
 
 
 def _least_noise(cost_at: CostAt, goal: Goal, steps: int, start: float) -> Calibration:
-    search = _Search(cost_at, _checked(goal), check_count("steps", steps), sign=1.0)
+    search = _Search(cost_at, _check(goal), check_count("steps", steps), sign=1.0)
     centre = math.log(check_positive("start", start))
     limits = max(centre - _NOISE_RANGE, _LEAST_LOG), min(centre + _NOISE_RANGE, _LARGEST_LOG)
     return _proven_noise(search, *search.solve(centre, limits))
@@ -194,7 +194,7 @@ def calibrate_rate(step_of: Callable[[float], Step], goal: Goal, *, steps: int) 
     :class:`Unreachable` where even a vanishing rate is too much.
     """
     steps = check_count("steps", steps)
-    search = _Search(lambda rate, orders: cost_of(step_of(rate), orders), _checked(goal), steps, sign=-1.0)
+    search = _Search(lambda rate, orders: cost_of(step_of(rate), orders), _check(goal), steps, sign=-1.0)
     if search.holds(1.0, DEFAULT_ORDERS):
         return search.report("rate", 1.0, DEFAULT_ORDERS)
     value, orders = search.solve(_FIRST_RATE, (0.0, -math.log(_LEAST_RATE)))
@@ -208,7 +208,7 @@ def calibrate_steps(step: Step, goal: Goal) -> Calibration:
     Raises :class:`Unreachable` where not even one fits. A step that costs nothing is granted the
     largest count there is.
     """
-    goal = _checked(goal)
+    goal = _check(goal)
     cost = cost_of(step, DEFAULT_ORDERS)
     exact = _exact_steps(step, goal)
     if exact is not None:
@@ -339,7 +339,7 @@ class _Search:
         return Calibration(parameter, value, guarantee, self.steps, order)
 
 
-def _checked(goal: Goal) -> Goal:
+def _check(goal: Goal) -> Goal:
     """A goal that leaves something to spend."""
     if isinstance(goal, Approximate):
         check_open_unit("delta", goal.delta)

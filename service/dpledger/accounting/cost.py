@@ -89,7 +89,7 @@ class Cost:
             scale(self.epsilons, times, up),
             _checked_delta(scale(self.delta, times, up)),
             None if self.rho is None else scale(self.rho, times, up),
-            None if self.mu is None else _widened(self.mu * float(np.sqrt(times))),
+            None if self.mu is None else _widen(self.mu * float(np.sqrt(times))),
             None if self.pure_epsilon is None else scale(self.pure_epsilon, times, up),
         )
 
@@ -113,8 +113,8 @@ def _add_in_squares(first: float | None, second: float | None) -> float | None:
         return None
     if first == 0.0 or second == 0.0:
         return first + second
-    return _widened(float(np.hypot(first, second)))
+    return _widen(float(np.hypot(first, second)))
 
 
-def _widened(value: float) -> float:
+def _widen(value: float) -> float:
     return value if value == 0.0 else widen(value, Direction.UP, ulps=4)

@@ -145,7 +145,7 @@ def best_order_for_plan(
     Unreachable
         Where no order grants even a fraction of a step.
 
-    Notes
+    TransactionCache
     -----
     Any order is sound; a coarse vectorised pass over the default grid is refined around its best.
     """
@@ -154,7 +154,7 @@ def best_order_for_plan(
     weight = planned_weight if planned_weight == 1.0 else check_open_unit("planned_weight", planned_weight)
     orders, best, most = DEFAULT_ORDERS, 0.0, 0.0
     for _ in range(_ZOOMS):
-        granted = _granted(step, repetitions, epsilon, delta, weight, orders)
+        granted = _steps_granted(step, repetitions, epsilon, delta, weight, orders)
         index = int(granted.argmax())
         if granted[index] > most:
             best, most = float(orders[index]), float(granted[index])
@@ -164,7 +164,9 @@ def best_order_for_plan(
     return best
 
 
-def _granted(step: Step, times: int, epsilon: float, delta: float, weight: float, orders: Floats) -> Floats:
+def _steps_granted(
+    step: Step, times: int, epsilon: float, delta: float, weight: float, orders: Floats
+) -> Floats:
     """Repetitions that each order's budget grants, as a real number."""
     cost = cost_of(step, orders)
     rest = delta - times * cost.delta

@@ -19,7 +19,7 @@ __all__ = [
     "log_sinhc",
     "ratio_above",
     "root_of_squares",
-    "settle",
+    "round_up",
 ]
 
 SMALLEST_COST = 1e-290
@@ -96,10 +96,10 @@ def root_of_squares(parts: Sequence[tuple[float, int]]) -> float:
 
 
 @overload
-def settle(value: float, *, ulps: int) -> float: ...
+def round_up(value: float, *, ulps: int) -> float: ...
 @overload
-def settle(value: Floats, *, ulps: int) -> Floats: ...
-def settle(value: float | Floats, *, ulps: int) -> float | Floats:
+def round_up(value: Floats, *, ulps: int) -> Floats: ...
+def round_up(value: float | Floats, *, ulps: int) -> float | Floats:
     """Upper bound on a positive quantity that was computed to within ``ulps`` or underflowed."""
     if isinstance(value, np.ndarray):
         return np.maximum(widen(value, Direction.UP, ulps=ulps), SMALLEST_COST)

@@ -76,16 +76,16 @@ def cost_of(step: Step, orders: Floats, *, method: str | None = None) -> Cost:
         return Cost.zero(orders)
     if rate == 1.0 and method is None:
         return _full(step, orders)
-    return _sampled(step, rate, orders, method)
+    return _sampled_cost(step, rate, orders, method)
 
 
 def cached_cost_of(step: Step, orders: Floats) -> Cost:
     """:func:`cost_of`, remembered by the step's digest and the orders."""
-    return _remembered(_Question(step.digest, check_orders(orders).tobytes(), step))
+    return _cached_cost(CostKey(step.digest, check_orders(orders).tobytes(), step))
 
 
 @dataclass(frozen=True)
-class _Question:
+class CostKey:
     """A step and orders, told apart by digest and bytes alone."""
 
     digest: str
@@ -94,7 +94,7 @@ class _Question:
 
 
 @functools.lru_cache(maxsize=4096)
-def _remembered(question: _Question) -> Cost:
+def _cached_cost(question: CostKey) -> Cost:
     return cost_of(question.step, np.frombuffer(question.orders))
 
 
@@ -122,7 +122,7 @@ def _gaussian_mu(step: Step) -> float:
     return widen(total, Direction.UP, ulps=4) if total else 0.0
 
 
-def _sampled(step: Step, rate: float, orders: Floats, method: str | None) -> Cost:
+def _sampled_cost(step: Step, rate: float, orders: Floats, method: str | None) -> Cost:
     if all(release.mechanism.gaussian_mu is not None for release in step.releases):
         return Cost(orders, _gaussian_curve(step.sample.scheme, rate, _gaussian_mu(step), orders, method))
     if method in _GAUSSIAN_ONLY:
@@ -132,7 +132,7 @@ def _sampled(step: Step, rate: float, orders: Floats, method: str | None) -> Cos
         return _amplified_approximate(total, rate, method)
     curve = _any_curve(step, rate, orders, total.pure_epsilon, method)
     cost = Cost(orders, curve, delta=amplified_delta(rate, total.delta))
-    return cost if method is not None else _tightened(cost, total, rate)
+    return cost if method is not None else _tighten(cost, total, rate)
 
 
 def _gaussian_curve(scheme: Scheme, rate: float, mu: float, orders: Floats, method: str | None) -> Floats:
@@ -164,7 +164,7 @@ def _any_curve(
     return wang_balle_kasiviswanathan_curve(rate, raw, orders, pure_epsilon=pure_epsilon)
 
 
-def _tightened(cost: Cost, total: Cost, rate: float) -> Cost:
+def _tighten(cost: Cost, total: Cost, rate: float) -> Cost:
     """Where every release is pure (up to δ), the amplified pure ε and all that follows from it."""
     if total.pure_epsilon is None:
         return cost

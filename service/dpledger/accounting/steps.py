@@ -114,14 +114,14 @@ def mechanism_from_fields(fields: dict[str, Any]) -> Mechanism:
     for name in rest:
         if name not in known:
             raise InvalidInput(name, f"absent: {kind} takes {', '.join(known)}", rest[name])
-    missing = [name for name, f in known.items() if _required(f) and name not in rest]
+    missing = [name for name, f in known.items() if _is_required(f) and name not in rest]
     if missing:
         raise InvalidInput(missing[0], f"given for {kind}", None)
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()}
     return chosen(**values)
 
 
-def _required(dataclass_field: Any) -> bool:
+def _is_required(dataclass_field: Any) -> bool:
     return (
         dataclass_field.default is dataclasses.MISSING
         and dataclass_field.default_factory is dataclasses.MISSING

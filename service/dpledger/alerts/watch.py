@@ -13,8 +13,8 @@ import anyio.to_thread
 from dpledger.alerts.webhook import NotDelivered
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import Unavailable
-from dpledger.storage.alerts import Alert, AlertStore
-from dpledger.storage.fractions import WHOLE
+from dpledger.storage.read_models.fractions import WHOLE
+from dpledger.storage.repositories.alerts import Alert, AlertStore
 
 __all__ = ["Watch", "pause_seconds"]
 
@@ -62,11 +62,11 @@ class Watch:
         """
         self._store.rearm()
         self._store.notice(self._thresholds, self._clock.now_us(), AT_ONCE)
-        told = True
-        while told and not self._stopping.is_set():
+        reported = True
+        while reported and not self._stopping.is_set():
             now_us = self._clock.now_us()
             claimed = self._store.claim(now_us, now_us + int(LEASE_SECONDS * 1e6), 1)
-            told = bool(claimed) and self._told(claimed[0])
+            reported = bool(claimed) and self._told(claimed[0])
 
     def _told(self, alert: Alert) -> bool:
         fields: dict[str, object] = {
@@ -84,7 +84,7 @@ class Watch:
             more = {"attempts": attempts, "reason": str(error), "again_in_seconds": round(pause)}
             logger.warning("alert not delivered", extra={"fields": fields | more})
             return False
-        self._store.delivered(alert, self._clock.now_us())
+        self._store.mark_delivered(alert, self._clock.now_us())
         self.outcomes["delivered"] += 1
         logger.info("alert delivered", extra={"fields": fields})
         return True

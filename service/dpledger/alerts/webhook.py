@@ -15,9 +15,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from dpledger import __version__
-from dpledger.ledger.entries import moment
-from dpledger.storage.alerts import Alert
-from dpledger.storage.fractions import WHOLE
+from dpledger.ledger.model.entries import moment
+from dpledger.storage.read_models.fractions import WHOLE
+from dpledger.storage.repositories.alerts import Alert
 
 __all__ = ["KIND", "SIGNATURE_HEADER", "NotDelivered", "Webhook", "body_of", "signature"]
 

@@ -14,14 +14,13 @@ from opentelemetry.trace import TracerProvider
 from starlette.types import Receive, Scope, Send
 
 from dpledger import __version__
-from dpledger.api.answers import Problem
-from dpledger.api.authorizing import AuthorizationDesk, dataset_in
 from dpledger.api.describing import describe_kinds
-from dpledger.api.house import House
+from dpledger.api.fast_path import AuthorizationEndpoint, dataset_in
+from dpledger.api.http.middleware import RequestContext
+from dpledger.api.http.problems import install_problem_handlers
+from dpledger.api.http.routing import SECURITY_SCHEME
 from dpledger.api.logs import log_event
 from dpledger.api.metrics import Metrics
-from dpledger.api.middleware import RequestContext
-from dpledger.api.problems import install_problem_handlers
 from dpledger.api.routes import (
     authorizations,
     costs,
@@ -37,8 +36,9 @@ from dpledger.api.routes import (
     rollbacks,
     tokens,
 )
-from dpledger.api.routing import SECURITY_SCHEME
-from dpledger.api.schemas import SpendBody
+from dpledger.api.schemas.requests import SpendBody
+from dpledger.api.schemas.responses import Problem
+from dpledger.api.services import Services
 from dpledger.ledger.clock import Clock, SystemClock
 from dpledger.settings import Settings
 
@@ -65,7 +65,7 @@ Announce = Callable[[str], None]
 class LedgerApp(FastAPI):
     """The application: authorizations take a short way, everything else the framework's."""
 
-    desk: AuthorizationDesk
+    responses: AuthorizationEndpoint
     metrics: Metrics
     traced: bool
 
@@ -77,8 +77,8 @@ class LedgerApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         arrived = perf_counter()
-        await self.desk.serve(dataset, scope, receive, send)
-        self.metrics.authorized(perf_counter() - arrived)
+        await self.responses.serve(dataset, scope, receive, send)
+        self.metrics.observe_authorization(perf_counter() - arrived)
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what routes outside the framework's reading take and answer."""
@@ -149,18 +149,18 @@ def _telemetry(wanted: bool, tracer_provider: TracerProvider | None) -> Telemetr
 def _lifespan(settings: Settings, clock: Clock, announce: Announce | None) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: LedgerApp) -> AsyncIterator[None]:
-        house = await anyio.to_thread.run_sync(House, settings, clock, app.metrics)
-        first = None if announce is None else await house.write(house.issuer.first_token)
+        services = await anyio.to_thread.run_sync(Services, settings, clock, app.metrics)
+        first = None if announce is None else await services.write(services.issuer.first_token)
         if first is not None and announce is not None:
             announce(first.text)
-        house.start(asyncio.get_running_loop())
-        app.state.house = house
-        app.desk = AuthorizationDesk(house)
-        log_event("started", version=__version__, database=house.database)
+        services.start(asyncio.get_running_loop())
+        app.state.services = services
+        app.responses = AuthorizationEndpoint(services)
+        log_event("started", version=__version__, database=services.database)
         try:
             yield
         finally:
-            await house.close()
+            await services.close()
             log_event("stopped")
 
     return lifespan

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpledger.accounting.mechanisms import MECHANISMS, Mechanism
 from dpledger.accounting.sampling import Scheme
-from dpledger.ledger.budget import Accounting, fields_of
+from dpledger.ledger.model.budget import Accounting, fields_of
 
 __all__ = ["describe_kinds"]
 

@@ -20,7 +20,7 @@ __all__ = [
     "configure_logs",
     "log_event",
     "log_failure",
-    "redacted",
+    "redact",
     "without_tokens",
 ]
 
@@ -37,7 +37,7 @@ def without_tokens(text: str) -> str:
     return _TOKEN.sub(r"dpl_\1_...", text) if "dpl_" in text else text
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """``text`` without the secrets of tokens, passwords in URLs, and parameters of statements."""
     text = _TOKEN.sub(r"dpl_\1_…", text)
     text = _PASSWORD.sub(r"\1:…@", text)
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
             "at": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": redacted(record.getMessage()),
+            "event": redact(record.getMessage()),
         }
         content |= _access_fields(record)
         request_id = REQUEST_ID.get()
@@ -73,14 +73,14 @@ def _access_fields(record: logging.LogRecord) -> dict[str, Any]:
         return {}
     client, method, target, _, status = record.args
     path = str(target).partition("?")[0]
-    return {"event": "request", "client": client, "method": method, "path": redacted(path), "status": status}
+    return {"event": "request", "client": client, "method": method, "path": redact(path), "status": status}
 
 
 def _error_fields(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     return {
         "type": type(error).__qualname__,
-        "message": redacted(str(error)),
+        "message": redact(str(error)),
         "stack": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
     }
 

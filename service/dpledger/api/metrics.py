@@ -19,8 +19,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dpledger import __version__
-from dpledger.ledger.authorizing import Yes
-from dpledger.ledger.requests import Answer, Authorization
+from dpledger.ledger.authorization import Yes
+from dpledger.ledger.model.requests import Answer, Authorization
 
 __all__ = ["AUTHORIZATIONS", "CONTENT_TYPE", "METHODS", "Distribution", "Metrics", "template_of"]
 
@@ -104,19 +104,19 @@ class Metrics(Collector):
         self._locks = Distribution(SECONDS)
         # By name: an application that is started again looks at its new parts.
         self._looked: dict[str, _Looked] = {}
-        self.authorized = self._authorizations.note
+        self.observe_authorization = self._authorizations.note
         """Takes the seconds that one authorization took, answer included."""
         self.lock_waited = self._locks.note
         """Takes the seconds from the wish for a transaction until its datasets were locked."""
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def answered(self, method: str, route: str, seconds: float) -> None:
+    def observe_request(self, method: str, route: str, seconds: float) -> None:
         """Take note of a request that went through the framework."""
         known = method if method in METHODS else "other"
         self._of_route(known, route).note(seconds)
 
-    def counted(self, work: Callable[..., Answer]) -> Callable[..., Answer]:
+    def count_outcomes(self, work: Callable[..., Answer]) -> Callable[..., Answer]:
         """``work``, with what it decides counted under its own name."""
 
         def work_and_note(*arguments: Any) -> Answer:
@@ -130,7 +130,7 @@ class Metrics(Collector):
 
         return work_and_note
 
-    def watched(self, decide: Decide) -> Decide:
+    def observe_groups(self, decide: Decide) -> Decide:
         """``decide``, with its groups counted and timed: once for each group."""
 
         def decide_and_note(name: str, group: Sequence[Authorization]) -> Sequence[Any]:

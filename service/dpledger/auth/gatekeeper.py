@@ -17,7 +17,7 @@ from dpledger.auth.scopes import Scope, covers
 from dpledger.auth.tokens import TokenHasher, TokenSecret, is_token_id, read_token
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import NotFound
-from dpledger.storage.tokens import TokenRow, TokenStore
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 
 __all__ = ["FRESH_SECONDS", "Caller", "Gatekeeper"]
 
@@ -72,20 +72,20 @@ class Gatekeeper:
 
     def caller(self, authorization: str | None) -> Caller:
         """Who shows this header; reads the database where memory is not fresh."""
-        token = shown_token(authorization)
-        known = self.remembered(token)
+        token = bearer_token(authorization)
+        known = self.find_cached(token)
         return known if known is not None else self._looked_up(token)
 
     def caller_now(self, authorization: str | None) -> Caller:
         """The same from the database alone, for what is not decided in a ledger's transaction."""
-        return self._looked_up(shown_token(authorization))
+        return self._looked_up(bearer_token(authorization))
 
-    def remembered(self, token: TokenSecret, max_age_seconds: float = FRESH_SECONDS) -> Caller | None:
+    def find_cached(self, token: TokenSecret, max_age_seconds: float = FRESH_SECONDS) -> Caller | None:
         """The same from memory alone; None where memory does not know, or no longer."""
         kept = self._kept.get(token.id)
         if kept is None or self._elapsed() - kept.read_at > max_age_seconds:
             return None
-        return self._checked(kept, token)
+        return self._check(kept, token)
 
     def revoke(self, token_id: str) -> None:
         """End a token; raises NotFound."""
@@ -106,9 +106,9 @@ class Gatekeeper:
             self._kept.move_to_end(token.id)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return self._checked(kept, token)
+        return self._check(kept, token)
 
-    def _checked(self, kept: _Kept, token: TokenSecret) -> Caller:
+    def _check(self, kept: _Kept, token: TokenSecret) -> Caller:
         row = kept.row
         if not hmac.compare_digest(row.keyed_hash, self._hasher.hash(token)):
             raise Unauthenticated
@@ -118,7 +118,7 @@ class Gatekeeper:
         return kept.caller
 
 
-def shown_token(authorization: str | None) -> TokenSecret:
+def bearer_token(authorization: str | None) -> TokenSecret:
     """The token in an Authorization header."""
     if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
         raise Unauthenticated

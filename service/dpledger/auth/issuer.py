@@ -8,8 +8,8 @@ from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import TokenHasher, TokenSecret, derived_token, new_token
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import AlreadyExists, KeyReused
-from dpledger.ledger.ports import Intent
-from dpledger.storage.tokens import TokenRow, TokenStore
+from dpledger.ledger.ports import IdempotentRequest
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 
 __all__ = ["Issuer", "TokenRequest"]
 
@@ -45,9 +45,11 @@ class Issuer:
         self._store.add(self._row(token, request))
         return token
 
-    def create_once(self, request: TokenRequest, intent: Intent) -> tuple[TokenSecret, TokenRow, bool]:
+    def create_once(
+        self, request: TokenRequest, call: IdempotentRequest
+    ) -> tuple[TokenSecret, TokenRow, bool]:
         """The token that this intent makes, its row, and whether it was made before."""
-        token = derived_token(self._key, intent.actor, intent.key, intent.request)
+        token = derived_token(self._key, call.actor, call.key, call.request)
         row = self._row(token, request)
         try:
             self._store.add(row)

@@ -97,7 +97,7 @@ def _link(temporary: Path, path: Path) -> None:
 def _read(path: Path) -> ServerKeys:
     try:
         _refuse_open_to_others(path)
-        return _parsed(path.read_text(encoding="ascii"))
+        return _parse(path.read_text(encoding="ascii"))
     except OSError as error:
         raise BadKeyFile(f"cannot read the key file {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, binascii.Error):
@@ -121,7 +121,7 @@ def _document(keys: ServerKeys) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _parsed(text: str) -> ServerKeys:
+def _parse(text: str) -> ServerKeys:
     content = json.loads(text)
     if content["version"] != _VERSION:
         raise ValueError("version")

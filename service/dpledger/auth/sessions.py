@@ -17,8 +17,8 @@ from dpledger.auth.scopes import Scope, covers
 from dpledger.auth.tokens import is_token_id
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import NotFound
+from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 from dpledger.storage.sessions import SessionStore
-from dpledger.storage.tokens import TokenRow, TokenStore
 
 __all__ = ["SESSION_SECONDS", "Session", "SessionKeeper"]
 

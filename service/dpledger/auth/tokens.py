@@ -40,7 +40,7 @@ class TokenSecret:
 
 def new_token() -> TokenSecret:
     """A token of the operating system's randomness."""
-    return _joined(_base32(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES))
+    return _join(_base32(secrets.token_bytes(_ID_BYTES)), secrets.token_bytes(_SECRET_BYTES))
 
 
 def derived_token(key: bytes, actor: str, idempotency_key: bytes, request: bytes) -> TokenSecret:
@@ -51,7 +51,7 @@ def derived_token(key: bytes, actor: str, idempotency_key: bytes, request: bytes
     """
     origin = actor.encode() + b"\0" + idempotency_key
     token_id = hmac.digest(key, b"token id\0" + origin, "sha256")[:_ID_BYTES]
-    return _joined(_base32(token_id), hmac.digest(key, b"token secret\0" + origin + request, "sha256"))
+    return _join(_base32(token_id), hmac.digest(key, b"token secret\0" + origin + request, "sha256"))
 
 
 def holds_token(text: str) -> bool:
@@ -90,7 +90,7 @@ class TokenHasher:
         return outer.digest()
 
 
-def _joined(token_id: str, secret: bytes) -> TokenSecret:
+def _join(token_id: str, secret: bytes) -> TokenSecret:
     return TokenSecret(token_id, f"dpl_{token_id}_{_base32(secret)}")
 
 

@@ -8,8 +8,8 @@ from dpledger import __version__
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
-from dpledger.cli.questions import calibrate, convert, cost, forecast
-from dpledger.cli.serving import migrate, serve
+from dpledger.cli.queries import calibrate, convert, cost, forecast
+from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
 
 __all__ = ["app", "main"]

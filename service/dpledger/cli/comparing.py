@@ -94,17 +94,17 @@ def _held(file: Path) -> list[Held]:
     try:
         first, *records = [json.loads(text) for _, text in _lines([file], whole=True)]
         owner = str(first["token"])
-        intents = {str(each["key"]): str(each["intent"]) for each in records if "intent" in each}
+        calls = {str(each["key"]): str(each["intent"]) for each in records if "intent" in each}
         outputs = [str(each["output"]) for each in records if "output" in each]
     except (KeyError, TypeError, ValueError):
         raise Failed(ExitCode.USAGE, f"{file} is not the journal of a job") from None
-    proven = {key for place in outputs for key in _beginnings(place) if key in intents}
-    return [Held(owner, _dataset_of(path), path, key) for key, path in intents.items() if key in proven]
+    proven = {key for ledger_target in outputs for key in _beginnings(ledger_target) if key in calls}
+    return [Held(owner, _dataset_of(path), path, key) for key, path in calls.items() if key in proven]
 
 
-def _beginnings(place: str) -> Iterator[str]:
+def _beginnings(ledger_target: str) -> Iterator[str]:
     """What may be the key of a place: ``key/number/use`` or ``key#repetition/number/use``."""
-    return (place[:at] for at, character in enumerate(place) if character in "/#")
+    return (ledger_target[:at] for at, character in enumerate(ledger_target) if character in "/#")
 
 
 def _dataset_of(path: str) -> str | None:

@@ -11,16 +11,17 @@ from pydantic import ValidationError
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from dpledger.api.house import opened_marks
-from dpledger.api.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
+from dpledger.api.http.problems import DOMAIN_ERRORS, RefusedRequest, invalid_body, problem_of
+from dpledger.api.services import opened_marks
 from dpledger.auth.keys import BadKeyFile, load_keys
 from dpledger.cli.failures import ExitCode, Failed, failure_of
 from dpledger.ledger.replay import BrokenLedger
 from dpledger.settings import InvalidSettings, Settings
-from dpledger.storage import engines, failures, migrate
+from dpledger.storage import migrate
+from dpledger.storage.engine import engines, failures
 from dpledger.storage.mark_file import BadMarkFile
+from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import open_storage
-from dpledger.storage.tokens import TokenStore
 
 __all__ = ["check_files", "files_of", "make_schema", "one_line_failures", "refuse_foreign", "refuse_missing"]
 
@@ -45,8 +46,8 @@ def one_line_failures() -> Iterator[None]:
         raise Failed(ExitCode.REFUSED, f"the schema cannot be brought up to date: {error}") from None
     except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        told = failures.translated(error) or f"the database cannot be used: {cause}"
-        raise Failed(ExitCode.UNAVAILABLE, str(told)) from None
+        reported = failures.translate_error(error) or f"the database cannot be used: {cause}"
+        raise Failed(ExitCode.UNAVAILABLE, str(reported)) from None
     except _PROBLEMS as error:
         problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
         raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dpledger.cli.ledgers import Fields, gathered, opened
-from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, at_a_ledger, new_key
-from dpledger.cli.showing import (
+from dpledger.cli.formatting import number, parse_description
+from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.output import (
     amount_text,
     guarantee_text,
     limit_text,
@@ -21,7 +21,7 @@ from dpledger.cli.showing import (
     show_pairs,
     show_table,
 )
-from dpledger.cli.wording import described, number
+from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
 
 __all__ = ["Adjacency", "DatasetName", "datasets"]
 
@@ -56,7 +56,7 @@ class PartitionKey(enum.Enum):
 @datasets.command("open")
 @at_a_ledger
 def open_dataset(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     budget: Budget,
     adjacency: Annotated[Adjacency, typer.Option(help="What neighbours differ in.")] = Adjacency.ADD_REMOVE,
@@ -76,8 +76,8 @@ def open_dataset(
     body: Fields = {"name": name, "adjacency": adjacency.value, "unit": unit, "description": description}
     body |= {} if records is None else {"records": records}
     body |= {} if partition_key is None else {"partition_key": partition_key.value}
-    body["budget"] = described("--budget", budget, "accounting")
-    with opened(place) as ledger:
+    body["budget"] = parse_description("--budget", budget, "accounting")
+    with open_ledger(ledger_target) as ledger:
         made = ledger.open_dataset(body, idempotency_key or new_key())
     if as_json:
         print_json(made)
@@ -95,15 +95,15 @@ def _warn(answer: Fields) -> None:
 @datasets.command("list")
 @at_a_ledger
 def list_datasets(
-    place: Place,
+    ledger_target: LedgerTarget,
     search: Annotated[str | None, typer.Option(help="Part of the name or description.")] = None,
     limit: Limit = 1000,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List datasets by name, with what is left of each budget."""
-    with opened(place) as ledger:
-        page = gathered(lambda many, after: ledger.datasets(search, many, after), limit, cursor)
+    with open_ledger(ledger_target) as ledger:
+        page = collect_pages(lambda many, after: ledger.datasets(search, many, after), limit, cursor)
     if as_json:
         return print_json(page)
     columns = ("dataset", "budget", "left", "left>", "entries>?", "partitions>?", "changed (UTC)?")
@@ -133,9 +133,9 @@ def _tell_more(page: Fields) -> None:
 
 @datasets.command("show")
 @at_a_ledger
-def show_dataset(place: Place, name: DatasetName, as_json: AsJson = False) -> None:
+def show_dataset(ledger_target: LedgerTarget, name: DatasetName, as_json: AsJson = False) -> None:
     """Show a dataset and what is left of its budget."""
-    with opened(place) as ledger:
+    with open_ledger(ledger_target) as ledger:
         found = ledger.dataset(name)
     if as_json:
         return print_json(found)
@@ -165,7 +165,7 @@ def show_dataset(place: Place, name: DatasetName, as_json: AsJson = False) -> No
 @datasets.command("budget")
 @at_a_ledger
 def show_budget(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     delta: Annotated[
         float | None,
@@ -174,7 +174,7 @@ def show_budget(
     as_json: AsJson = False,
 ) -> None:
     """Show limit, spent, reserved and remaining in the filter's own terms; spent includes reserved."""
-    with opened(place) as ledger:
+    with open_ledger(ledger_target) as ledger:
         found = ledger.budget(name, delta)
     if as_json:
         return print_json(found)
@@ -225,11 +225,15 @@ def _coordinates(amounts: Fields, shown: Callable[[float], str]) -> str:
 @datasets.command("runs")
 @at_a_ledger
 def list_runs(
-    place: Place, name: DatasetName, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False
+    ledger_target: LedgerTarget,
+    name: DatasetName,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
 ) -> None:
     """List runs with what each has spent, and what its open reservations hold beside that."""
-    with opened(place) as ledger:
-        page = gathered(lambda many, after: ledger.runs(name, many, after), limit, cursor)
+    with open_ledger(ledger_target) as ledger:
+        page = collect_pages(lambda many, after: ledger.runs(name, many, after), limit, cursor)
     if as_json:
         return print_json(page)
     rows = [
@@ -254,7 +258,7 @@ def list_runs(
 @datasets.command("change-budget")
 @at_a_ledger
 def change_budget(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     budget: Budget,
     reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
@@ -269,14 +273,14 @@ def change_budget(
 
     Needs an admin token, also directly in a database: its id stands in the entry.
     """
-    body = {"budget": described("--budget", budget, "accounting"), "reason": reason}
-    with opened(place) as ledger:
+    body = {"budget": parse_description("--budget", budget, "accounting"), "reason": reason}
+    with open_ledger(ledger_target) as ledger:
         sequence = ledger.dataset(name)["sequence"] if if_match is None else if_match
         changed = ledger.change_budget(name, body, sequence, idempotency_key or new_key())
     if as_json:
         print_json(changed)
     else:
         left = changed["remaining"]
-        told = f"{amount_text(left)} ({percent_left(left['fraction'])}) is left"
-        typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {told}")
+        reported = f"{amount_text(left)} ({percent_left(left['fraction'])}) is left"
+        typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {reported}")
     _warn(changed)

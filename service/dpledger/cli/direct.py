@@ -10,32 +10,32 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpledger.api.forecasting import charge_question, forecast, read_state
-from dpledger.api.idempotency import check_key, hashed_key, hashed_request
-from dpledger.api.pagination import number_after, page, text_after
-from dpledger.api.query_bodies import ForecastBody
-from dpledger.api.questions import canonical
+from dpledger.api.http.idempotency import check_key, hashed_key, hashed_request
+from dpledger.api.http.pagination import number_after, page, text_after
+from dpledger.api.queries.evaluation import canonical
+from dpledger.api.queries.forecast import charge_query, forecast, read_state
+from dpledger.api.queries.requests import ForecastBody
 from dpledger.api.routes.tokens import token_fields
-from dpledger.api.schemas import TokenBody
+from dpledger.api.schemas.requests import TokenBody
 from dpledger.auth.issuer import Issuer, TokenRequest
 from dpledger.auth.keys import load_keys
 from dpledger.cli.databases import make_schema, one_line_failures, refuse_foreign, refuse_missing
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Held, Page, Progress
-from dpledger.cli.local import replied
+from dpledger.cli.local import evaluate_reply
 from dpledger.cli.remote import Remote
 from dpledger.ledger.clock import SystemClock
 from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.marks import HighWaterMarks, Mark
-from dpledger.ledger.ports import EntryFilter, Intent
-from dpledger.ledger.reading import LedgerReader
+from dpledger.ledger.ports import EntryFilter, IdempotentRequest
+from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings, variable
 from dpledger.storage import migrate
-from dpledger.storage.engines import make_engine
+from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.mark_file import MarkFile
+from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import SqlStorage
-from dpledger.storage.tokens import TokenStore
 
 __all__ = ["Direct"]
 
@@ -101,7 +101,7 @@ class Direct:
 
     def _gone(self, file: MarkFile, name: str) -> Fields | None:
         try:
-            self._opened().dataset(name)
+            self._open().dataset(name)
         except NotFound:
             mark = file.get(name) or Mark(0, b"")
             said = str(RolledBack(name, mark.sequence, mark.head.hex(), 0))
@@ -115,7 +115,7 @@ class Direct:
         if path is None or not path.is_file():
             yield None
             return
-        storage = self._opened()
+        storage = self._open()
         # After a crash SQLite has to tidy up in the file before it can be read.
         file = MarkFile(path, storage.instance(), read_only=not os.access(path, os.W_OK))
         storage.marks = marks = HighWaterMarks(file)
@@ -145,8 +145,8 @@ class Direct:
     def outcomes(self, held: Sequence[Held]) -> list[str | None]:
         """How each request was answered; None where nothing is known of it."""
         with one_line_failures():
-            storage = self._opened()
-            return [storage.outcome(each.dataset, _intent(each)) for each in held]
+            storage = self._open()
+            return [storage.outcome(each.dataset, _call(each)) for each in held]
 
     def accept_rollback(self, name: str, body: Fields, key: str) -> Fields:
         """Give up entries that a ledger has lost; of a dataset that is gone, the mark itself."""
@@ -163,7 +163,7 @@ class Direct:
         lost = Mark(body["sequence"], bytes.fromhex(body["entry"]))
         with (
             one_line_failures(),
-            contextlib.closing(MarkFile(self._settings().marks_path(), self._opened().instance())) as file,
+            contextlib.closing(MarkFile(self._settings().marks_path(), self._open().instance())) as file,
         ):
             if not file.give_up(name, lost, SystemClock().now_us(), body["reason"]):
                 raise Failed(ExitCode.NOT_FOUND, f"there is no dataset {name}, and no such mark of it")
@@ -179,8 +179,8 @@ class Direct:
         """How many more such steps fit, computed here."""
         with one_line_failures():
             asked = ForecastBody.model_validate(body)
-            state = read_state(self._opened(), name, asked.partition)
-            return forecast(state, replied(canonical(charge_question(asked, state[0]))))
+            state = read_state(self._open(), name, asked.partition)
+            return forecast(state, evaluate_reply(canonical(charge_query(asked, state[0]))))
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key, in the application's own transaction."""
@@ -195,7 +195,7 @@ class Direct:
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
         with one_line_failures():
-            rows = TokenStore(self._opened().database).list(text_after(cursor), limit + 1)
+            rows = TokenStore(self._open().database).list(text_after(cursor), limit + 1)
             return page([token_fields(row) for row in rows], limit, lambda item: item["id"])
 
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
@@ -204,24 +204,26 @@ class Direct:
             settings, asked = self._settings(), TokenBody.model_validate(body)
             refuse_foreign(self._database)
             make_schema(self._database)
-            store = TokenStore(self._opened().database)
+            store = TokenStore(self._open().database)
             keys = load_keys(settings.keys_path(), has_tokens=lambda: not new_keys and store.any())
-            intent = Intent(_ACTOR, hashed_key("/v1/tokens", check_key(key.encode())), hashed_request(body))
+            call = IdempotentRequest(
+                _ACTOR, hashed_key("/v1/tokens", check_key(key.encode())), hashed_request(body)
+            )
             issuer = Issuer(store, keys.token_key, SystemClock())
-            token, row, _again = issuer.create_once(_request(asked), intent)
+            token, row, _again = issuer.create_once(_request(asked), call)
             return {**token_fields(row), "token": token.text}
 
     def revoke_token(self, token_id: str) -> None:
         """End a token."""
         with one_line_failures():
-            TokenStore(self._opened().database).revoke(token_id, SystemClock().now_us())
+            TokenStore(self._open().database).revoke(token_id, SystemClock().now_us())
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[LedgerReader]:
         with one_line_failures():
-            yield LedgerReader(self._opened())
+            yield LedgerReader(self._open())
 
-    def _opened(self) -> SqlStorage:
+    def _open(self) -> SqlStorage:
         """The database, at the schema that this code reads."""
         if self._storage is None:
             refuse_missing(self._database)
@@ -249,13 +251,13 @@ class Direct:
         from dpledger.cli.in_process import InProcess
 
         with one_line_failures():
-            self._opened()
+            self._open()
             transport = InProcess(self._settings())
         return Remote(_IN_PROCESS, self._token, _NO_LIMIT_SECONDS, transport)
 
 
-def _intent(held: Held) -> Intent:
-    return Intent(held.actor, hashed_key(held.path, held.key.encode()), b"")
+def _call(held: Held) -> IdempotentRequest:
+    return IdempotentRequest(held.actor, hashed_key(held.path, held.key.encode()), b"")
 
 
 def _request(body: TokenBody) -> TokenRequest:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dpledger.api.logs import redacted
+from dpledger.api.logs import redact
 
 __all__ = ["ExitCode", "Failed", "OneLineErrors", "failure_of", "one_line"]
 
@@ -66,7 +66,7 @@ class Failed(Exception):
 
 def one_line(text: str) -> str:
     """``text`` without secrets, line ends or anything that would steer a terminal."""
-    words = " ".join(redacted(text).split())
+    words = " ".join(redact(text).split())
     shown = "".join(character if character.isprintable() else "?" for character in words)
     return shown if len(shown) <= _LONGEST_LINE else shown[: _LONGEST_LINE - 1] + "…"
 
@@ -85,14 +85,14 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except Failed as failed:
-            raise _ended(failed) from None
+            raise _exit(failed) from None
         except UnicodeEncodeError as error:
-            raise _ended(_unwritable(error)) from None
+            raise _exit(_unwritable(error)) from None
         except BrokenPipeError:
             raise
         except OSError as error:
             _discard_output()
-            raise _ended(
+            raise _exit(
                 Failed(ExitCode.FAILURE, f"{error.filename or 'the output'}: {error.strerror}")
             ) from None
 
@@ -103,7 +103,7 @@ def _discard_output() -> None:
         os.dup2(nowhere.fileno(), _STANDARD_OUTPUT)
 
 
-def _ended(failed: Failed) -> typer.Exit:
+def _exit(failed: Failed) -> typer.Exit:
     typer.echo(f"Error: {failed}", err=True)
     return typer.Exit(failed.code)
 

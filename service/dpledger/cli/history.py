@@ -15,10 +15,10 @@ import typer
 from dpledger.cli.comparing import Findings, compare_journals, compare_receipts
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
-from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, gathered, opened
-from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, Quiet, at_a_ledger, new_key
+from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, collect_pages, open_ledger
+from dpledger.cli.output import moment_text, percent_left, print_json, show_table
 from dpledger.cli.progress import drawn
-from dpledger.cli.showing import moment_text, percent_left, print_json, show_table
+from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, Quiet, at_a_ledger, new_key
 
 __all__ = ["accept_rollback", "entries", "export", "verify"]
 
@@ -40,7 +40,7 @@ class Kind(enum.Enum):
 
 @at_a_ledger
 def entries(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only those of this kind.")] = None,
@@ -52,8 +52,8 @@ def entries(
 ) -> None:
     """List the entries of a dataset."""
     query = EntryQuery(None if kind is None else kind.value, run, partition, newest_first)
-    with opened(place) as ledger:
-        page = gathered(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
+    with open_ledger(ledger_target) as ledger:
+        page = collect_pages(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
     if as_json:
         return print_json(page)
     columns = ("entry>", "time (UTC)", "kind", "run", "purpose?", "times>?", "left>", "by?", "hash?")
@@ -80,7 +80,7 @@ def _row(entry: Fields) -> list[str]:
 
 @at_a_ledger
 def verify(
-    place: Place,
+    ledger_target: LedgerTarget,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="DATASET", help="Which; all of them by default.")
     ] = None,
@@ -99,8 +99,8 @@ def verify(
 
     Also whether a ledger is behind its high-water mark, and whether it has what clients hold.
     """
-    with opened(place) as ledger:
-        found = [_verified(ledger, name, quiet or as_json) for name in names or _all_names(ledger)]
+    with open_ledger(ledger_target) as ledger:
+        found = [_verify(ledger, name, quiet or as_json) for name in names or _all_names(ledger)]
         found += [] if names else ledger.lost()
         compared = [compare_receipts(ledger, receipts or []), compare_journals(ledger, journal or [])]
     for _, problems in compared:
@@ -131,11 +131,11 @@ def _add_problems(found: list[Fields], problems: Findings) -> None:
 
 
 def _all_names(ledger: Ledger) -> list[str]:
-    page = gathered(lambda many, after: ledger.datasets(None, many, after), sys.maxsize, None)
+    page = collect_pages(lambda many, after: ledger.datasets(None, many, after), sys.maxsize, None)
     return [each["name"] for each in page["items"]]
 
 
-def _verified(ledger: Ledger, name: str, quiet: bool) -> Fields:
+def _verify(ledger: Ledger, name: str, quiet: bool) -> Fields:
     with drawn(f"verifying {name}", quiet) as step:
         return ledger.verification(name, step)
 
@@ -155,7 +155,7 @@ def _tell_problems(found: Fields) -> None:
 
 @at_a_ledger
 def accept_rollback(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     lost: Annotated[str, typer.Option(metavar="ENTRY:HASH", help="The lost entry, as the refusal names it.")],
     reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
@@ -172,7 +172,7 @@ def accept_rollback(
     if not (sequence.isascii() and sequence.isdigit() and re.fullmatch(r"[0-9a-f]{64}", entry)):
         raise Failed(ExitCode.USAGE, "--lost takes ENTRY:HASH, as the refusal names them")
     body = {"sequence": int(sequence), "entry": entry, "reason": reason}
-    with opened(place) as ledger:
+    with open_ledger(ledger_target) as ledger:
         accepted = ledger.accept_rollback(name, body, idempotency_key or new_key())
     if as_json:
         print_json(accepted)
@@ -184,7 +184,7 @@ def accept_rollback(
 
 @at_a_ledger
 def export(
-    place: Place,
+    ledger_target: LedgerTarget,
     name: DatasetName,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")
@@ -197,8 +197,8 @@ def export(
     A file appears when it is whole; a failed export leaves none behind.
     """
     if output != Path("-"):
-        _refuse_to_overwrite(place, output, force)
-    with opened(place) as ledger, drawn("exporting", quiet) as step, _written(output) as file:
+        _refuse_to_overwrite(ledger_target, output, force)
+    with open_ledger(ledger_target) as ledger, drawn("exporting", quiet) as step, _written(output) as file:
         total, done, last = ledger.dataset(name)["sequence"], 0, b"\n"
         for piece in ledger.export(name):
             file.write(piece)
@@ -210,12 +210,12 @@ def export(
             raise Failed(ExitCode.BROKEN, f"{name} counts {total} entries, and {done} are there")
 
 
-def _refuse_to_overwrite(place: Place, output: Path, force: bool) -> None:
-    if place.url is None:
+def _refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool) -> None:
+    if ledger_target.url is None:
         from dpledger.cli.databases import files_of
         from dpledger.settings import DEFAULT_DATABASE
 
-        if output.resolve() in files_of(place.database or DEFAULT_DATABASE, place.key_file):
+        if output.resolve() in files_of(ledger_target.database or DEFAULT_DATABASE, ledger_target.key_file):
             raise Failed(ExitCode.REFUSED, f"{output} belongs to the ledger itself")
     if output.exists() and not output.is_file():
         raise Failed(ExitCode.REFUSED, f"{output} is no ordinary file; - is standard output")

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpledger.cli.places import Place
+from dpledger.cli.targets import LedgerTarget
 
-__all__ = ["PAGE_LIMIT", "EntryQuery", "Fields", "Held", "Ledger", "Page", "gathered", "opened"]
+__all__ = ["PAGE_LIMIT", "EntryQuery", "Fields", "Held", "Ledger", "Page", "collect_pages", "open_ledger"]
 
 PAGE_LIMIT = 1000
 Fields = dict[str, Any]
@@ -116,28 +116,28 @@ class Ledger(Protocol):
 
 
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[Ledger]:
+def open_ledger(ledger_target: LedgerTarget) -> Iterator[Ledger]:
     """The ledger at a place."""
-    ledger = _at(place)
+    ledger = _at(ledger_target)
     try:
         yield ledger
     finally:
         ledger.close()
 
 
-def _at(place: Place) -> Ledger:
+def _at(ledger_target: LedgerTarget) -> Ledger:
     # Imported where they are needed: a question to a service does without SQLAlchemy and scipy, which
     # take most of a second to load.
-    if place.url is not None:
+    if ledger_target.url is not None:
         from dpledger.cli.remote import Remote
 
-        return Remote(place.url, place.token, place.timeout_seconds)
+        return Remote(ledger_target.url, ledger_target.token, ledger_target.timeout_seconds)
     from dpledger.cli.direct import Direct
 
-    return Direct(place.database, place.key_file, place.token)
+    return Direct(ledger_target.database, ledger_target.key_file, ledger_target.token)
 
 
-def gathered(fetch: Callable[[int, str | None], Page], limit: int, cursor: str | None) -> Page:
+def collect_pages(fetch: Callable[[int, str | None], Page], limit: int, cursor: str | None) -> Page:
     """Up to ``limit`` items in one page, and the cursor behind them."""
     items: list[Fields] = []
     while True:

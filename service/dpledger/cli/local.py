@@ -9,19 +9,19 @@ from dpledger.accounting.errors import AccountingError
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.validation import check_orders
-from dpledger.api.answers import CostAnswer
-from dpledger.api.problems import invalid_body, problem_of
-from dpledger.api.query_bodies import CalibrationBody, ConversionBody
-from dpledger.api.questions import canonical, reply
-from dpledger.api.schemas import CostRequest
+from dpledger.api.http.problems import invalid_body, problem_of
+from dpledger.api.queries.evaluation import canonical, reply
+from dpledger.api.queries.requests import CalibrationBody, ConversionBody
+from dpledger.api.schemas.requests import CostRequest
+from dpledger.api.schemas.responses import CostAnswer
 from dpledger.cli.failures import failure_of
 
-__all__ = ["answered", "replied"]
+__all__ = ["evaluate", "evaluate_reply"]
 
 _SHAPES: dict[str, type[BaseModel]] = {"calibrations": CalibrationBody, "conversions": ConversionBody}
 
 
-def answered(question: str, body: dict[str, Any]) -> dict[str, Any]:
+def evaluate(question: str, body: dict[str, Any]) -> dict[str, Any]:
     """What the service would answer at ``/v1/<question>``, by the same functions."""
     try:
         if question == "costs":
@@ -30,10 +30,10 @@ def answered(question: str, body: dict[str, Any]) -> dict[str, Any]:
     except (ValidationError, AccountingError) as error:
         problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
         raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
-    return replied(canonical(asked))
+    return evaluate_reply(canonical(asked))
 
 
-def replied(question: str) -> dict[str, Any]:
+def evaluate_reply(question: str) -> dict[str, Any]:
     """The answer to a canonical question."""
     status, text = reply(question)
     found: dict[str, Any] = json.loads(text)

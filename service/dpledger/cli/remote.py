@@ -105,7 +105,7 @@ class Remote:
 
     def accept_rollback(self, name: str, body: Fields, key: str) -> Fields:
         """Give up entries that a ledger has lost."""
-        return self._keyed(f"{_dataset(name)}/rollback-acceptances", body, key)
+        return self._send_idempotent(f"{_dataset(name)}/rollback-acceptances", body, key)
 
     def forecast(self, name: str, body: Fields) -> Fields:
         """How many more such steps fit."""
@@ -113,11 +113,13 @@ class Remote:
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key."""
-        return self._keyed("/v1/datasets", body, key)
+        return self._send_idempotent("/v1/datasets", body, key)
 
     def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
         """Set another limit if the dataset is still at ``sequence``."""
-        return self._keyed(f"{_dataset(name)}/budget-changes", body, key, {"If-Match": f'"{sequence}"'})
+        return self._send_idempotent(
+            f"{_dataset(name)}/budget-changes", body, key, {"If-Match": f'"{sequence}"'}
+        )
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
@@ -127,13 +129,15 @@ class Remote:
         """A token with its secret."""
         if new_keys:
             raise Failed(ExitCode.USAGE, "--new-keys needs --database: a service has its key file already")
-        return self._keyed("/v1/tokens", body, key)
+        return self._send_idempotent("/v1/tokens", body, key)
 
     def revoke_token(self, token_id: str) -> None:
         """End a token."""
         self._answer("DELETE", f"/v1/tokens/{_segment('token', token_id)}")
 
-    def _keyed(self, path: str, body: Fields, key: str, headers: dict[str, str] | None = None) -> Fields:
+    def _send_idempotent(
+        self, path: str, body: Fields, key: str, headers: dict[str, str] | None = None
+    ) -> Fields:
         if not (key.isascii() and key.isprintable()):
             raise Failed(ExitCode.USAGE, "an Idempotency-Key takes printable ASCII characters only")
         try:

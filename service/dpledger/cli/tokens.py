@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from dpledger.auth.scopes import Scope
-from dpledger.cli.ledgers import gathered, opened
-from dpledger.cli.places import AsJson, Cursor, Key, Limit, Place, at_a_ledger, new_key
-from dpledger.cli.showing import moment_text, print_json, show_table
-from dpledger.cli.wording import number
+from dpledger.cli.formatting import number
+from dpledger.cli.ledgers import collect_pages, open_ledger
+from dpledger.cli.output import moment_text, print_json, show_table
+from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
 
 __all__ = ["tokens"]
 
@@ -19,7 +19,7 @@ tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
 @tokens.command("create")
 @at_a_ledger
 def create_token(
-    place: Place,
+    ledger_target: LedgerTarget,
     scope: Annotated[list[Scope], typer.Option(help="What it may do; may be repeated.")],
     dataset: Annotated[
         list[str] | None, typer.Option(help="Limit it to this dataset; may be repeated.")
@@ -46,7 +46,7 @@ def create_token(
         "expires_in_seconds": expires_in_seconds,
     }
     given = {name: value for name, value in body.items() if value is not None}
-    with opened(place) as ledger:
+    with open_ledger(ledger_target) as ledger:
         made = ledger.create_token(given, idempotency_key or new_key(), new_keys=new_keys)
     if as_json:
         print_json(made)
@@ -56,10 +56,12 @@ def create_token(
 
 @tokens.command("list")
 @at_a_ledger
-def list_tokens(place: Place, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False) -> None:
+def list_tokens(
+    ledger_target: LedgerTarget, limit: Limit = 1000, cursor: Cursor = None, as_json: AsJson = False
+) -> None:
     """List tokens, without their secrets."""
-    with opened(place) as ledger:
-        page = gathered(ledger.tokens, limit, cursor)
+    with open_ledger(ledger_target) as ledger:
+        page = collect_pages(ledger.tokens, limit, cursor)
     if as_json:
         return print_json(page)
     columns = ("id", "scopes", "datasets", "state", "expires?", "description?")
@@ -88,12 +90,12 @@ def _state(item: dict[str, Any]) -> str:
 @tokens.command("revoke")
 @at_a_ledger
 def revoke_token(
-    place: Place,
+    ledger_target: LedgerTarget,
     token_id: Annotated[str, typer.Argument(help="The middle part of the token.")],
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token; from now on it decides nothing."""
-    with opened(place) as ledger:
+    with open_ledger(ledger_target) as ledger:
         ledger.revoke_token(token_id)
     if as_json:
         print_json({"id": token_id, "revoked": True})

@@ -12,11 +12,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.auth.errors import Forbidden, Unauthenticated
-from dpledger.dashboard.guarding import SafeHeaders
 from dpledger.dashboard.pages import Pages
 from dpledger.dashboard.routes import ROUTES, problem_page
+from dpledger.dashboard.security import SafeHeaders
 from dpledger.dashboard.services import Services
-from dpledger.dashboard.verifying import Verifier
+from dpledger.dashboard.verification import Verifier
 from dpledger.ledger.errors import NotFound, Unavailable
 
 __all__ = ["create_dashboard"]
@@ -35,7 +35,7 @@ def create_dashboard(services: Callable[[], Services]) -> Starlette:
             Forbidden: _shown(403, "This token does not reach that far"),
             NotFound: _shown(404, "Not found"),
             Unavailable: _shown(503, "The database does not answer"),
-            HTTPException: _refused,
+            HTTPException: _error_page,
         },
     )
     app.state.services = services
@@ -91,7 +91,7 @@ def _shown(status: int, title: str) -> Handler:
     return handle
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _error_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = "Not found" if error.status_code == 404 else "This request cannot be answered"
     response = problem_page(request, error.status_code, title, f"{error.detail}.")

@@ -32,7 +32,7 @@ class Asset:
         return self.path.read_bytes()
 
     @functools.cached_property
-    def packed(self) -> bytes:
+    def gzip_body(self) -> bytes:
         """The same, compressed once."""
         return gzip.compress(self.content, mtime=0)
 
@@ -76,5 +76,5 @@ def asset_response(request: Request, asset: Asset) -> Response:
     content = asset.content
     if len(content) > _WORTH_PACKING_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"
-        content = asset.packed
+        content = asset.gzip_body
     return Response(content, media_type=asset.media_type, headers=headers)

@@ -6,7 +6,7 @@ takes a text from outside.
 
 from markupsafe import Markup
 
-from dpledger.dashboard import wording
+from dpledger.dashboard import formatting as wording
 from dpledger.dashboard.views import Left
 
 __all__ = ["left_bar", "minute", "share_bar", "time"]

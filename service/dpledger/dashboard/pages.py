@@ -5,7 +5,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from dpledger.dashboard import markup, wording
+from dpledger.dashboard import formatting as wording
+from dpledger.dashboard import markup
 from dpledger.dashboard.assets import ASSETS, plotly_style_id
 
 __all__ = ["Pages"]

@@ -15,14 +15,14 @@ from dpledger.auth.errors import AuthError, Unauthenticated
 from dpledger.auth.gatekeeper import Caller
 from dpledger.auth.scopes import Scope
 from dpledger.dashboard.assets import ASSETS, asset_response
-from dpledger.dashboard.guarding import COOKIE, check_same_origin
 from dpledger.dashboard.pages import Pages
+from dpledger.dashboard.security import COOKIE, check_same_origin
 from dpledger.dashboard.services import Services
-from dpledger.dashboard.verifying import Verifier
+from dpledger.dashboard.verification import Verifier
 from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
-from dpledger.ledger.entries import EntryKind
-from dpledger.storage.fractions import WHOLE
-from dpledger.storage.overview import Place, look
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.storage.read_models.dashboard import Cursor, reader
+from dpledger.storage.read_models.fractions import WHOLE
 
 __all__ = ["ROUTES", "login_page", "problem_page"]
 
@@ -82,7 +82,7 @@ def _number(request: Request, name: str, absent: int) -> int:
     return int(text)
 
 
-def _place(request: Request) -> Place | None:
+def _place(request: Request) -> Cursor | None:
     """Where the page before ended."""
     text = _text(request, "after")
     if text is None:
@@ -90,10 +90,10 @@ def _place(request: Request) -> Place | None:
     left, tilde, name = text.partition("~")
     if not (tilde and left.isascii() and left.isdigit() and len(left) < 6 and int(left) <= WHOLE):
         raise HTTPException(400, "after must be the link of an earlier page")
-    return Place(int(left), name)
+    return Cursor(int(left), name)
 
 
-def _tagged(request: Request, tag: str) -> Response | None:
+def _not_modified(request: Request, tag: str) -> Response | None:
     """304 where the browser has the page that this tag stands for."""
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"ETag": tag})
@@ -112,11 +112,11 @@ def get_datasets(request: Request) -> Response:
     """All datasets, the most urgent first."""
     caller = _caller(request)
     after, search = _place(request), (_text(request, "search") or "").strip() or None
-    with look(_services(request).storage.database) as reading:
+    with reader(_services(request).storage.database) as reading:
         page = datasets_page(reading, caller.datasets, after, search)
     tag = _tag(page, caller.id)
     shown = {"page": page, "search": search or "", "after": after}
-    return _tagged(request, tag) or _page(request, tag, "datasets.html", caller, **shown)
+    return _not_modified(request, tag) or _page(request, tag, "datasets.html", caller, **shown)
 
 
 def get_dataset(request: Request) -> Response:
@@ -131,9 +131,9 @@ def get_dataset(request: Request) -> Response:
     after = _number(request, "partitions", -1)
     services, verdict = _services(request), _verifier(request).last(name)
     now_us = services.clock.now_us()
-    with look(services.storage.database) as reading:
+    with reader(services.storage.database) as reading:
         tag = _tag(reading.position(name), verdict, caller.id, str(request.url.query), now_us // _HOUR_US)
-        unchanged = _tagged(request, tag)
+        unchanged = _not_modified(request, tag)
         if unchanged is not None:
             return unchanged
         page = dataset_page(reading, name, query, after, now_us)
@@ -152,9 +152,9 @@ def get_run(request: Request) -> Response:
     """One run of a dataset."""
     caller, name = _caller(request), request.path_params["dataset"]
     run, before = _text(request, "name") or "", _number(request, "before", 0)
-    with look(_services(request).storage.database) as reading:
+    with reader(_services(request).storage.database) as reading:
         tag = _tag(reading.position(name), caller.id, str(request.url.query))
-        unchanged = _tagged(request, tag)
+        unchanged = _not_modified(request, tag)
         if unchanged is not None:
             return unchanged
         page = run_page(reading, name, run, before)
@@ -168,7 +168,7 @@ def get_entry(request: Request) -> Response:
     if sequence > _LARGEST_NUMBER:
         raise HTTPException(404, "there is no such entry")
     entry = services.reader.entry(name, sequence)
-    with look(services.storage.database) as reading:
+    with reader(services.storage.database) as reading:
         is_last = reading.position(name).sequence == sequence
     return HTMLResponse(_render(request, "entry.html", caller, dataset=name, entry=entry, is_last=is_last))
 

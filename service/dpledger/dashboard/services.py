@@ -5,7 +5,7 @@ from typing import Protocol
 from dpledger.auth.gatekeeper import Gatekeeper
 from dpledger.auth.sessions import SessionKeeper
 from dpledger.ledger.clock import Clock
-from dpledger.ledger.reading import LedgerReader
+from dpledger.ledger.reader import LedgerReader
 from dpledger.storage.repository import SqlStorage
 
 __all__ = ["Services"]

@@ -4,15 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpledger.dashboard import figures, wording
-from dpledger.dashboard.figures import CurvePoint, NoisePoint, Point, Projection, StepPoint
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import Reservation
-from dpledger.ledger.entries import EntryKind
+from dpledger.dashboard import charts as figures
+from dpledger.dashboard import formatting as wording
+from dpledger.dashboard.charts import CurvePoint, NoisePoint, Point, Projection, StepPoint
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import Reservation
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
-from dpledger.ledger.state import Book, Partition
-from dpledger.storage.fractions import basis_points
-from dpledger.storage.overview import POINTS, Glance, Look, Place, Refusing
+from dpledger.storage.read_models.dashboard import POINTS, Cursor, DashboardReader, DatasetSummary, Refusing
+from dpledger.storage.read_models.fractions import basis_points
 
 __all__ = [
     "MOST_SPENDERS",
@@ -131,7 +132,7 @@ class EntryQuery:
     before: int = 0
 
     @property
-    def is_filtered(self) -> bool:
+    def has_filter(self) -> bool:
         """Whether anything but the place in the list was asked for."""
         return bool(self.kind or self.run or self.partition)
 
@@ -186,14 +187,14 @@ class DatasetPage:
     entries: EntriesPage
 
     @property
-    def book(self) -> Book:
+    def state(self) -> LedgerState:
         """The ledger as it stands."""
-        return self.row.book
+        return self.row.state
 
     @property
     def guarantee(self) -> str:
         """What is proven of all outputs together."""
-        return wording.guarantee_text(self.book)
+        return wording.guarantee_text(self.state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,44 +212,44 @@ class RunPage:
 
 
 def datasets_page(
-    look: Look, names: Collection[str] | None, after: Place | None, search: str | None
+    reader: DashboardReader, names: Collection[str] | None, after: Cursor | None, search: str | None
 ) -> DatasetsPage:
     """Datasets that a token reaches, the most urgent first; ``names`` is None where it reaches all."""
     if names is None:
-        found = look.urgent(after, ROWS + 1, search)
-        low, exhausted = [look.count_below(below, _MOST_COUNTED) for below in _BELOW]
+        found = reader.urgent(after, ROWS + 1, search)
+        low, exhausted = [reader.count_below(below, _MOST_COUNTED) for below in _BELOW]
     else:
-        found = look.urgent_among(names, after, ROWS + 1, search)
-        places = [each.place.left_basis_points for each in look.urgent_among(names, None, len(names))]
+        found = reader.urgent_among(names, after, ROWS + 1, search)
+        places = [each.place.left_basis_points for each in reader.urgent_among(names, None, len(names))]
         low, exhausted = [sum(left < below for left in places) for below in _BELOW]
     shown = found[:ROWS]
     following = _cursor(shown[-1].place) if len(found) > ROWS else None
     return DatasetsPage([_dataset_item(each) for each in shown], following, exhausted, low - exhausted)
 
 
-def _cursor(place: Place) -> str:
+def _cursor(place: Cursor) -> str:
     return f"{place.left_basis_points}~{place.name}"
 
 
-def _dataset_item(glance: Glance) -> DatasetItem:
-    book = glance.row.book
+def _dataset_item(summary: DatasetSummary) -> DatasetItem:
+    state = summary.row.state
     return DatasetItem(
-        book.name,
-        glance.row.description,
-        _left(book),
-        book.budget.accounting.value,
-        book.whole.open_reservations,
-        book.partitions,
-        book.sequence,
-        glance.row.changed_at_us,
+        state.name,
+        summary.row.description,
+        _left(state),
+        state.budget.accounting.value,
+        state.whole.open_reservations,
+        state.partitions,
+        state.sequence,
+        summary.row.changed_at_us,
     )
 
 
-def _left(book: Book) -> Left:
+def _left(state: LedgerState) -> Left:
     """What is left, from the ledger itself: the list, the pages and the API say the same."""
-    budget, committed = book.budget, book.committed_for(None)
+    budget, committed = state.budget, state.committed_for(None)
     fraction = budget.fraction_left(committed)
-    reserved = figures.share(budget, book.whole.reserved, figures.binding(budget, committed))
+    reserved = figures.share(budget, state.whole.reserved, figures.binding(budget, committed))
     return Left(
         fraction,
         min(reserved, 1.0 - fraction),
@@ -258,33 +259,35 @@ def _left(book: Book) -> Left:
     )
 
 
-def dataset_page(look: Look, name: str, query: EntryQuery, partitions_after: int, now_us: int) -> DatasetPage:
+def dataset_page(
+    reader: DashboardReader, name: str, query: EntryQuery, partitions_after: int, now_us: int
+) -> DatasetPage:
     """One dataset."""
-    row = look.dataset(name)
-    book, budget = row.book, row.book.budget
-    committed = book.committed_for(None)
-    at, refusing = figures.binding(budget, committed), look.refusing(book.dataset_id)
-    last = Point(row.changed_at_us, book.sequence, budget.fraction_left(committed))
-    points = figures.burn_down(look.levels(book.dataset_id), row.opened_at_us, last, now_us)
+    row = reader.dataset(name)
+    state, budget = row.state, row.state.budget
+    committed = state.committed_for(None)
+    at, refusing = figures.binding(budget, committed), reader.refusing(state.dataset_id)
+    last = Point(row.changed_at_us, state.sequence, budget.fraction_left(committed))
+    points = figures.burn_down(reader.levels(state.dataset_id), row.opened_at_us, last, now_us)
     changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
-    holds = look.held(book.dataset_id)
+    holds = reader.held(state.dataset_id)
     return DatasetPage(
         row=row,
-        left=_left(book),
+        left=_left(state),
         rule=wording.rule_text(budget),
         points=points,
         # A pace at which nothing is granted leads to no day.
         projection=figures.projection(points, now_us) if refusing is None else Projection(None, ""),
         refusing=refusing,
-        budget_changes=look.entries(book.dataset_id, changed).entries,
-        curve=figures.curve(budget, book.shown_for(None)),
+        budget_changes=reader.entries(state.dataset_id, changed).entries,
+        curve=figures.curve(budget, state.shown_for(None)),
         coordinate=_coordinate(budget, at),
-        runs=_runs(look, book, at, holds),
-        purposes=_purposes(look, book, at, holds),
-        refusals=look.refusals(book.dataset_id, _LATEST),
-        reservations=look.reservations(book.dataset_id, 0, _LATEST, budget.size),
-        partitions=_partitions(look, book, at, partitions_after),
-        entries=_entries(look, book, query, at),
+        runs=_runs(reader, state, at, holds),
+        purposes=_purposes(reader, state, at, holds),
+        refusals=reader.refusals(state.dataset_id, _LATEST),
+        reservations=reader.reservations(state.dataset_id, 0, _LATEST, budget.size),
+        partitions=_partitions(reader, state, at, partitions_after),
+        entries=_entries(reader, state, query, at),
     )
 
 
@@ -303,52 +306,52 @@ def _by(holds: Iterable[Held], key: Callable[[Held], str]) -> Holds:
     return found
 
 
-def _runs(look: Look, book: Book, at: int, holds: Iterable[Held]) -> list[Spender]:
-    by_run, size = _by(holds, lambda each: each.run), book.budget.size
-    rows = look.largest_runs(book.dataset_id, MOST_SPENDERS, size)
-    others = _largest_holders(book, by_run, rows, at)
-    rows += [look.run(book.dataset_id, name, size)[1] for name in others]
-    return _spenders(book, rows, by_run, at)
+def _runs(reader: DashboardReader, state: LedgerState, at: int, holds: Iterable[Held]) -> list[Spender]:
+    by_run, size = _by(holds, lambda each: each.run), state.budget.size
+    rows = reader.largest_runs(state.dataset_id, MOST_SPENDERS, size)
+    others = _largest_holders(state, by_run, rows, at)
+    rows += [reader.run(state.dataset_id, name, size)[1] for name in others]
+    return _spenders(state, rows, by_run, at)
 
 
-def _purposes(look: Look, book: Book, at: int, holds: Iterable[Held]) -> list[Spender]:
-    by_purpose, size = _by(holds, lambda each: each.charge.purpose), book.budget.size
-    rows = look.largest_purposes(book.dataset_id, MOST_SPENDERS, size)
-    others = _largest_holders(book, by_purpose, rows, at)
-    rows += [look.purpose(book.dataset_id, name, size) for name in others]
+def _purposes(reader: DashboardReader, state: LedgerState, at: int, holds: Iterable[Held]) -> list[Spender]:
+    by_purpose, size = _by(holds, lambda each: each.charge.purpose), state.budget.size
+    rows = reader.largest_purposes(state.dataset_id, MOST_SPENDERS, size)
+    others = _largest_holders(state, by_purpose, rows, at)
+    rows += [reader.purpose(state.dataset_id, name, size) for name in others]
     # A reservation counts among a purpose's entries only once something of it is spent.
     rows = [replace(row, entries=row.entries + _count(by_purpose.get(row.name, ()))) for row in rows]
-    return _spenders(book, rows, by_purpose, at)
+    return _spenders(state, rows, by_purpose, at)
 
 
 def _count(holds: Iterable[Held]) -> int:
     return sum(each.reservations for each in holds)
 
 
-def _largest_holders(book: Book, holds: Holds, rows: Sequence[RunRow], at: int) -> list[str]:
+def _largest_holders(state: LedgerState, holds: Holds, rows: Sequence[RunRow], at: int) -> list[str]:
     """Who holds most among those that are not shown for what they have spent."""
     others = set(holds) - {row.name for row in rows}
-    return sorted(others, key=lambda name: (-_held(book.budget, holds[name], at), name))[:MOST_SPENDERS]
+    return sorted(others, key=lambda name: (-_held(state.budget, holds[name], at), name))[:MOST_SPENDERS]
 
 
 def _held(budget: Budget, holds: Iterable[Held], at: int) -> float:
     return sum(figures.share(budget, each.amounts, at) for each in holds)
 
 
-def _spenders(book: Book, rows: Iterable[RunRow], holds: Holds, at: int) -> list[Spender]:
+def _spenders(state: LedgerState, rows: Iterable[RunRow], holds: Holds, at: int) -> list[Spender]:
     """The largest first; those that come later in an order of sums come later here too."""
-    summed = {row.name: figures.share(book.budget, row.amounts, at) for row in rows}
-    found = [_spender(book, row, holds.get(row.name, ()), at) for row in rows]
+    summed = {row.name: figures.share(state.budget, row.amounts, at) for row in rows}
+    found = [_spender(state, row, holds.get(row.name, ()), at) for row in rows]
     found.sort(key=lambda each: (-each.share, -summed[each.name], each.name))
     return found[:MOST_SPENDERS]
 
 
-def _spender(book: Book, row: RunRow, holds: Iterable[Held], at: int) -> Spender:
-    budget, holds = book.budget, list(holds)
+def _spender(state: LedgerState, row: RunRow, holds: Iterable[Held], at: int) -> Spender:
+    budget, holds = state.budget, list(holds)
     spent, held = figures.share(budget, row.amounts, at), _held(budget, holds, at)
     share = spent + held
-    if book.partitions:
-        most = figures.share(budget, book.committed_for(None), at)
+    if state.partitions:
+        most = figures.share(budget, state.committed_for(None), at)
         share, spent, held = (min(each, most) for each in (share, spent, held))
     return Spender(
         row.name,
@@ -357,36 +360,36 @@ def _spender(book: Book, row: RunRow, holds: Iterable[Held], at: int) -> Spender
         spent,
         held,
         _count(holds),
-        bool(book.partitions),
+        bool(state.partitions),
         row.first_at_us,
         row.last_at_us,
     )
 
 
-def _partitions(look: Look, book: Book, at: int, after: int) -> PartitionsPart:
-    if not book.partitions:
-        return PartitionsPart(0, book.partition_key, None, [], None)
-    size = book.budget.size
-    found = look.partitions(book.dataset_id, after, _FEW + 1, size)
+def _partitions(reader: DashboardReader, state: LedgerState, at: int, after: int) -> PartitionsPart:
+    if not state.partitions:
+        return PartitionsPart(0, state.partition_key, None, [], None)
+    size = state.budget.size
+    found = reader.partitions(state.dataset_id, after, _FEW + 1, size)
     shown = found[:_FEW]
-    holder = look.partition(book.dataset_id, int(book.crowd.holder[at]), size)
+    holder = reader.partition(state.dataset_id, int(state.extremes.holder[at]), size)
     return PartitionsPart(
-        book.partitions,
-        book.partition_key,
-        None if holder is None else _partition(book, holder),
-        [_partition(book, each) for each in shown],
+        state.partitions,
+        state.partition_key,
+        None if holder is None else _partition(state, holder),
+        [_partition(state, each) for each in shown],
         shown[-1].number if len(found) > _FEW else None,
     )
 
 
-def _partition(book: Book, partition: Partition) -> PartitionItem:
-    return PartitionItem(partition.name, book.fraction_left(partition), partition.budget is not None)
+def _partition(state: LedgerState, partition: Partition) -> PartitionItem:
+    return PartitionItem(partition.name, state.fraction_left(partition), partition.budget is not None)
 
 
-def _entries(look: Look, book: Book, query: EntryQuery, at: int) -> EntriesPage:
+def _entries(reader: DashboardReader, state: LedgerState, query: EntryQuery, at: int) -> EntriesPage:
     chosen = EntryFilter(query.before, ROWS + 1, query.kind, query.run, query.partition)
-    found = look.entries(book.dataset_id, chosen)
-    items = [_entry(book.budget, stored, at) for stored in found.entries[:ROWS]]
+    found = reader.entries(state.dataset_id, chosen)
+    items = [_entry(state.budget, stored, at) for stored in found.entries[:ROWS]]
     if len(found.entries) > ROWS:
         return EntriesPage(items, items[-1].sequence, None)
     return EntriesPage(items, found.looked_to, found.looked_to)
@@ -427,21 +430,21 @@ _WHAT = {
 }
 
 
-def run_page(look: Look, name: str, run: str, before: int) -> RunPage:
+def run_page(reader: DashboardReader, name: str, run: str, before: int) -> RunPage:
     """One run of a dataset."""
-    row = look.dataset(name)
-    book, budget = row.book, row.book.budget
-    committed = book.committed_for(None)
+    row = reader.dataset(name)
+    state, budget = row.state, row.state.budget
+    committed = state.committed_for(None)
     at = figures.binding(budget, committed)
-    number, spent = look.run(book.dataset_id, run, budget.size)
-    steps = look.steps(book.dataset_id, number, spent.entries)
+    number, spent = reader.run(state.dataset_id, run, budget.size)
+    steps = reader.steps(state.dataset_id, number, spent.entries)
     return RunPage(
         row=row,
-        run=_spender(book, spent, [each for each in look.held(book.dataset_id) if each.run == run], at),
-        left=_left(book),
+        run=_spender(state, spent, [each for each in reader.held(state.dataset_id) if each.run == run], at),
+        left=_left(state),
         coordinate=_coordinate(budget, at),
-        steps=figures.step_points(steps, budget, at, 2 if book.partition_key == "private" else 1),
+        steps=figures.step_points(steps, budget, at, 2 if state.partition_key == "private" else 1),
         noise=figures.noise_points(steps),
         is_complete=spent.entries <= POINTS,
-        entries=_entries(look, book, EntryQuery(run=run, before=before), at),
+        entries=_entries(reader, state, EntryQuery(run=run, before=before), at),
     )

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Protocol
 
-from dpledger.ledger.entries import instant
+from dpledger.ledger.model.entries import instant
 
 __all__ = ["Clock", "SystemClock"]
 

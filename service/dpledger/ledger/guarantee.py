@@ -32,8 +32,8 @@ import numpy as np
 from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.rounding import Direction, widen
-from dpledger.ledger.budget import Accounting, Budget
-from dpledger.ledger.state import Book
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.state import LedgerState
 
 __all__ = ["covering", "guarantee_fields", "limit_warnings"]
 
@@ -53,17 +53,17 @@ def covering(guarantee: Budget, budget: Budget) -> Budget:
     return replace(guarantee, limits=limits, exact=exact, target=_target(guarantee, budget, limits))
 
 
-def guarantee_fields(book: Book) -> dict[str, Any]:
+def guarantee_fields(state: LedgerState) -> dict[str, Any]:
     """The guarantee as it is shown: in the budget's terms, since when, and if it is above the limit."""
-    lowered = not (book.guarantee.limits <= book.budget.limits).all()
-    return {**book.guarantee.target, "since": book.guaranteed_since, "lowered": bool(lowered)}
+    lowered = not (state.guarantee.limits <= state.budget.limits).all()
+    return {**state.guarantee.target, "since": state.guaranteed_since, "lowered": bool(lowered)}
 
 
-def limit_warnings(book: Book) -> list[str]:
+def limit_warnings(state: LedgerState) -> list[str]:
     """What to say where the present limit is not what is proven."""
-    if not guarantee_fields(book)["lowered"]:
+    if not guarantee_fields(state)["lowered"]:
         return []
-    terms = [f"{name} {value!r}" for name, value in book.guarantee.target.items()]
+    terms = [f"{name} {value!r}" for name, value in state.guarantee.target.items()]
     proven = f": {', '.join(terms)}" if terms else ", a curve"
     return [
         "this limit limits what is still to come; what is proven of all outputs together is the largest "

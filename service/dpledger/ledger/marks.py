@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.state import Book
+from dpledger.ledger.model.state import LedgerState
 
 __all__ = ["LAG_SECONDS", "HighWaterMarks", "Mark", "MarkStore", "mark_of"]
 
@@ -30,9 +30,9 @@ class Mark(NamedTuple):
     head: bytes
 
 
-def mark_of(book: Book) -> Mark:
-    """The mark of a book as it stands."""
-    return Mark(book.sequence, book.head)
+def mark_of(state: LedgerState) -> Mark:
+    """The mark of a state as it stands."""
+    return Mark(state.sequence, state.head)
 
 
 class MarkStore(Protocol):
@@ -96,15 +96,15 @@ class HighWaterMarks:
                 known = self._marks[name] = saved
             return known
 
-    def advance(self, books: Iterable[Book]) -> None:
-        """Raise the marks of ledgers whose books were committed."""
+    def advance(self, states: Iterable[LedgerState]) -> None:
+        """Raise the marks of ledgers whose states were committed."""
         with self._changed:
-            for book in books:
-                known = self._marks.get(book.name)
-                if known is None or book.sequence > known.sequence:
-                    self._marks[book.name] = mark_of(book)
+            for state in states:
+                known = self._marks.get(state.name)
+                if known is None or state.sequence > known.sequence:
+                    self._marks[state.name] = mark_of(state)
                     if self._store is not None:
-                        self._unsaved[book.name] = mark_of(book)
+                        self._unsaved[state.name] = mark_of(state)
             self._changed.notify()
 
     def replace(self, name: str, lost: Mark, mark: Mark) -> None:

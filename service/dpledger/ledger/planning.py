@@ -10,8 +10,8 @@ from typing import Any
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Budget, Plan
-from dpledger.ledger.charging import charge_for
+from dpledger.ledger.charges import charge_for
+from dpledger.ledger.model.budget import Budget, Plan
 
 __all__ = ["plan_of", "plan_warnings", "unspent_plan_warnings"]
 

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, Protocol
 
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Budget, Plan
-from dpledger.ledger.commands import Reservation
-from dpledger.ledger.entries import Charge, Entry
 from dpledger.ledger.marks import Mark
-from dpledger.ledger.state import Book, Partition
+from dpledger.ledger.model.budget import Budget, Plan
+from dpledger.ledger.model.commands import Reservation
+from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.state import LedgerState, Partition
 
 __all__ = [
     "DatasetRow",
     "EntryFilter",
     "Held",
-    "Intent",
+    "IdempotentRequest",
     "NewDataset",
     "NewEntry",
     "Refusal",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-class Intent(NamedTuple):
+class IdempotentRequest(NamedTuple):
     """Who asks, under which idempotency key, for what (both hashed to 16 bytes)."""
 
     actor: str
@@ -69,9 +69,9 @@ class NewDataset:
 
 @dataclass(frozen=True, eq=False)
 class DatasetRow:
-    """A dataset as it is listed and shown: its book and what was said of it when it was opened."""
+    """A dataset as it is listed and shown: its state and what was said of it when it was opened."""
 
-    book: Book
+    state: LedgerState
     description: str
     unit: str
     records: int | None
@@ -96,7 +96,7 @@ class NewEntry(NamedTuple):
     """
 
     entry: Entry
-    intent: Intent | None = None
+    call: IdempotentRequest | None = None
     fraction: float | None = None
 
 
@@ -178,37 +178,41 @@ class Known(NamedTuple):
     """
 
     ended: set[str]
-    entries: dict[Intent, StoredEntry]
-    answers: dict[Intent, StoredAnswer]
+    entries: dict[IdempotentRequest, StoredEntry]
+    answers: dict[IdempotentRequest, StoredAnswer]
 
 
 class Transaction(Protocol):
     """One database transaction, seen from the ledger."""
 
-    def lock(self, names: Sequence[str], *, rolled_back: bool = False) -> dict[str, Book]:
-        """Lock the datasets' rows in sorted order and read their books; raises NotFound.
+    def lock(self, names: Sequence[str], *, rolled_back: bool = False) -> dict[str, LedgerState]:
+        """Lock the datasets' rows in sorted order and read their states; raises NotFound.
 
         Raises RolledBack for a ledger that is behind its high-water mark, unless ``rolled_back`` allows it.
         """
         ...
 
-    def holds(self, book: Book, mark: Mark) -> bool:
+    def holds(self, state: LedgerState, mark: Mark) -> bool:
         """Whether a locked ledger has this very entry."""
         ...
 
-    def open_dataset(self, dataset: NewDataset) -> Book:
+    def open_dataset(self, dataset: NewDataset) -> LedgerState:
         """Insert a dataset with an empty ledger and lock it; raises AlreadyExists or RolledBack."""
         ...
 
-    def known(self, dataset_id: int, intents: Sequence[Intent], now_us: int) -> "Known":
+    def known(self, dataset_id: int, calls: Sequence[IdempotentRequest], now_us: int) -> "Known":
         """What is known of intents: whose tokens ended, and what answered their keys before."""
         ...
 
-    def answers(self, dataset_id: int, intents: Sequence[Intent]) -> dict[Intent, StoredAnswer]:
+    def answers(
+        self, dataset_id: int, calls: Sequence[IdempotentRequest]
+    ) -> dict[IdempotentRequest, StoredAnswer]:
         """The stored answers for these keys; ``dataset_id`` 0 is for what belongs to no single one."""
         ...
 
-    def keep_answers(self, dataset_id: int, answers: Sequence[tuple[Intent, StoredAnswer]]) -> None:
+    def keep_answers(
+        self, dataset_id: int, answers: Sequence[tuple[IdempotentRequest, StoredAnswer]]
+    ) -> None:
         """Store answers under their keys."""
         ...
 
@@ -224,8 +228,8 @@ class Transaction(Protocol):
         """Read a charge back."""
         ...
 
-    def append(self, before: Book, after: Book, entries: Sequence[NewEntry]) -> None:
-        """Append entries and store the book after them (budget, totals, crowd, sequence, head).
+    def append(self, before: LedgerState, after: LedgerState, entries: Sequence[NewEntry]) -> None:
+        """Append entries and store the state after them (budget, totals, extremes, sequence, head).
 
         Also keeps the per-run spend: authorized amounts on ``authorized``, used repetitions on
         ``settled`` and ``expired``.

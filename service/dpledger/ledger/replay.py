@@ -13,8 +13,9 @@ import numpy as np
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.budget import Budget
-from dpledger.ledger.commands import (
+from dpledger.ledger.decide import apply, frees_room, partition_extremes, would_fit
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.commands import (
     AcceptRollback,
     Authorize,
     ChangeBudget,
@@ -25,10 +26,16 @@ from dpledger.ledger.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.decide import apply, crowd_of, frees_room, would_fit
-from dpledger.ledger.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.model.state import (
+    AnyTotals,
+    ExactTotals,
+    LedgerState,
+    Partition,
+    PartitionExtremes,
+    nothing_spent,
+)
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.state import AnyTotals, Book, Crowd, ExactTotals, Partition, nothing_spent
 
 __all__ = ["BrokenLedger", "Difference", "Replay", "differences"]
 
@@ -43,12 +50,12 @@ class BrokenLedger(Exception):
 
 
 class Replay:
-    """A book rebuilt entry by entry."""
+    """A state rebuilt entry by entry."""
 
     def __init__(self, dataset_id: int, name: str) -> None:
         self._dataset_id = dataset_id
         self._name = name
-        self._book: Book | None = None
+        self._state: LedgerState | None = None
         self._counted = True
         self._priced: Charge | None = None
         self.unit: str | None = None
@@ -59,23 +66,23 @@ class Replay:
         self.sequence = 0
 
     @property
-    def book(self) -> Book:
+    def state(self) -> LedgerState:
         """The state after the entries taken so far."""
-        book = self._uncounted
+        state = self._without_extremes
         if not self._counted:
-            self._book = book = replace(book, crowd=crowd_of(book, self.partitions.values()))
+            self._state = state = replace(state, extremes=partition_extremes(state, self.partitions.values()))
             self._counted = True
-        return replace(book, sequence=self.sequence, head=self.head)
+        return replace(state, sequence=self.sequence, head=self.head)
 
     @property
-    def _uncounted(self) -> Book:
-        """The same, whose crowd may be of before the last reservations were closed.
+    def _without_extremes(self) -> LedgerState:
+        """The same, whose extremes may be of before the last reservations were closed.
 
         To count looks at every partition: once for many that are closed one after another.
         """
-        if self._book is None:
+        if self._state is None:
             raise BrokenLedger(0, "there is no opening entry")
-        return self._book
+        return self._state
 
     def take(self, stored: StoredEntry) -> None:
         """Check the next link and apply what the entry records."""
@@ -87,7 +94,7 @@ class Replay:
             raise BrokenLedger(entry.sequence, "its hash does not match its content and the hash before it")
         if entry.charge is not None and (stored.charge is None or stored.charge.fingerprint != entry.charge):
             raise BrokenLedger(entry.sequence, "its charge is not the one it was made with")
-        if (entry.kind is EntryKind.OPENED) != (self._book is None):
+        if (entry.kind is EntryKind.OPENED) != (self._state is None):
             raise BrokenLedger(entry.sequence, "a ledger is opened once, by its first entry")
         if entry.kind is EntryKind.OPENED:
             self._open(entry)
@@ -104,22 +111,22 @@ class Replay:
         if name != self._name:
             raise BrokenLedger(entry.sequence, f"opens {name!r}, which is now called {self._name!r}")
         self.unit = detail.get("unit")
-        self._book = _opened(self._dataset_id, self._name, detail)
+        self._state = _open(self._dataset_id, self._name, detail)
 
     def _check_price(self, entry: Entry, charge: Charge | None) -> None:
         """The fingerprint covers what is charged; what is shown as the cost must agree with it."""
         if charge is None or charge is self._priced:
             return
-        if self.book.budget.amounts(charge.cost).tobytes() != charge.amounts.tobytes():
+        if self.state.budget.amounts(charge.cost).tobytes() != charge.amounts.tobytes():
             raise BrokenLedger(entry.sequence, "the cost shown for it is not the one it was charged")
         self._priced = charge
 
     def _apply(self, command: Command) -> None:
-        if isinstance(command, (Authorize, Reserve)) and not would_fit(self.book, command):
+        if isinstance(command, (Authorize, Reserve)) and not would_fit(self.state, command):
             raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
         frees = frees_room(command)
-        before = replace(self._uncounted, sequence=self.sequence) if frees else self.book
-        self._book, changed = apply(before, command)
+        before = replace(self._without_extremes, sequence=self.sequence) if frees else self.state
+        self._state, changed = apply(before, command)
         for partition in changed:
             self.partitions[partition.number] = partition
         self._counted = self._counted and not (frees and self.partitions)
@@ -174,16 +181,16 @@ def _present(entry: Entry, charge: Charge | None) -> Charge:
     return charge
 
 
-def _opened(dataset_id: int, name: str, detail: dict[str, Any]) -> Book:
+def _open(dataset_id: int, name: str, detail: dict[str, Any]) -> LedgerState:
     budget = Budget.from_document(detail["budget"])
-    return Book(
+    return LedgerState(
         dataset_id=dataset_id,
         name=name,
         adjacency=Adjacency(detail["adjacency"]),
         partition_key=detail["partition_key"],
         budget=budget,
         whole=nothing_spent(budget),
-        crowd=Crowd.empty(budget),
+        extremes=PartitionExtremes.empty(budget),
         partitions=0,
         sequence=0,
         head=GENESIS,
@@ -202,7 +209,7 @@ class Difference:
 
 
 def differences(
-    stored: Book, replayed: Book, partitions: Iterable[tuple[Partition, Partition]]
+    stored: LedgerState, replayed: LedgerState, partitions: Iterable[tuple[Partition, Partition]]
 ) -> list[Difference]:
     """Every stored total that differs, in any bit, from the replayed one."""
     found = [
@@ -215,7 +222,9 @@ def differences(
         found += [] if documents[0] == documents[1] else [Difference(name, *documents)]
     found += _totals_differ("whole", stored.whole, replayed.whole)
     for name in ("headroom", "least_limit", "first", "second", "holder"):
-        found += _vectors_differ(f"crowd.{name}", getattr(stored.crowd, name), getattr(replayed.crowd, name))
+        found += _vectors_differ(
+            f"crowd.{name}", getattr(stored.extremes, name), getattr(replayed.extremes, name)
+        )
     for kept, again in partitions:
         found += _partition_differs(kept, again)
     return found

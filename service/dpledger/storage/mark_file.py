@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dpledger.ledger.entries import moment
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import Mark
+from dpledger.ledger.model.entries import moment
 
 __all__ = ["BadMarkFile", "MarkFile", "UnusableMarkFile"]
 

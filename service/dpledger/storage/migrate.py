@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from dpledger.storage.failures import translated
+from dpledger.storage.engine.failures import translate_error
 
 __all__ = ["downgrade", "head_revision", "revision", "upgrade"]
 
@@ -50,7 +50,7 @@ def revision(engine: Engine) -> str | None:
         with engine.connect() as connection:
             return MigrationContext.configure(connection).get_current_revision()
     except DBAPIError as error:
-        raise translated(error) or error from error
+        raise translate_error(error) or error from error
 
 
 @functools.cache
@@ -67,7 +67,7 @@ def _run(engine: Engine, action: Callable[[Config], None]) -> None:
             config.attributes["connection"] = connection
             action(config)
     except DBAPIError as error:
-        raise translated(error) or error from error
+        raise translate_error(error) or error from error
 
 
 def _wait_for_others(connection: Connection) -> None:

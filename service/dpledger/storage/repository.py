@@ -8,18 +8,29 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from dpledger.ledger.commands import Reservation
 from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.idempotency import NO_DATASET
 from dpledger.ledger.marks import HighWaterMarks
-from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Intent, ReservationRow, RunRow, StoredEntry
-from dpledger.ledger.state import Partition
-from dpledger.ledger.teller import NO_DATASET
-from dpledger.storage import answers, books, entries, migrate, partitions, reservations, runs
-from dpledger.storage.cache import Cache, Notes
-from dpledger.storage.database import Database
-from dpledger.storage.engines import make_engine
-from dpledger.storage.lists import rows_of_each
-from dpledger.storage.meta import instance_id
+from dpledger.ledger.model.commands import Reservation
+from dpledger.ledger.model.state import Partition
+from dpledger.ledger.ports import (
+    DatasetRow,
+    EntryFilter,
+    Held,
+    IdempotentRequest,
+    ReservationRow,
+    RunRow,
+    StoredEntry,
+)
+from dpledger.storage import migrate
+from dpledger.storage.engine.cache import Cache, TransactionCache
+from dpledger.storage.engine.database import Database
+from dpledger.storage.engine.engines import make_engine
+from dpledger.storage.engine.in_clauses import rows_of_each
+from dpledger.storage.repositories import datasets as states
+from dpledger.storage.repositories import entries, partitions, reservations, runs
+from dpledger.storage.repositories import idempotency as answers
+from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
 from dpledger.storage.transaction import SqlSnapshot, SqlTransaction
 
@@ -28,7 +39,7 @@ __all__ = ["SqlStorage", "open_storage"]
 _REMEMBERED = 65_536
 
 
-def _not_noted(_seconds: float) -> None:
+def _ignore(_seconds: float) -> None:
     """Nobody measures."""
 
 
@@ -48,8 +59,8 @@ class SqlStorage:
         self._known = Cache(_REMEMBERED)
         self.marks = HighWaterMarks()
         """How far each ledger came; whoever keeps them in a file puts its own here before the first use."""
-        self.on_locked: Callable[[float], None] = _not_noted
-        """Told how many seconds each transaction waited for its datasets."""
+        self.on_locked: Callable[[float], None] = _ignore
+        """RawResponse how many seconds each transaction waited for its datasets."""
         # A new connection may lead to another server, where numbers mean what they mean there.
         event.listen(engine, "connect", lambda *_: self._known.clear())
 
@@ -59,14 +70,14 @@ class SqlStorage:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[SqlTransaction]:
-        notes = Notes(self._known)
+        cache = TransactionCache(self._known)
         began = time.perf_counter()
         with self.database.begin() as session:
             transaction = SqlTransaction(
-                session, notes, lambda: self.on_locked(time.perf_counter() - began), self._guard()
+                session, cache, lambda: self.on_locked(time.perf_counter() - began), self._guard()
             )
             yield transaction
-        notes.publish()
+        cache.publish()
         if transaction.moved:
             self.marks.advance(transaction.moved.values())
 
@@ -78,7 +89,7 @@ class SqlStorage:
     def snapshot(self) -> Iterator[SqlTransaction]:
         """One committed state, read as in a transaction; its ``lock`` locks nothing, and it cannot write."""
         with self.database.read() as session:
-            yield SqlSnapshot(session, Notes(self._known))
+            yield SqlSnapshot(session, TransactionCache(self._known))
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""
@@ -92,7 +103,7 @@ class SqlStorage:
     def dataset(self, name: str) -> DatasetRow:
         """One dataset as last committed; raises NotFound."""
         with self.database.read() as session:
-            return books.dataset_named(session, name)
+            return states.find_dataset(session, name)
 
     def refuse_rolled_back(self, name: str) -> None:
         """Raise RolledBack if the ledger as last committed is behind its high-water mark."""
@@ -100,14 +111,14 @@ class SqlStorage:
         mark = self.marks.reread(name)
         if mark is not None:
             with self.database.read() as session:
-                refuse_unless_accepted(session, books.dataset_named(session, name).book, mark)
+                refuse_unless_accepted(session, states.find_dataset(session, name).state, mark)
 
     def instance(self) -> str:
         """The database's own random id."""
         with self.database.read() as session:
             return instance_id(session)
 
-    def outcome(self, name: str | None, intent: Intent) -> str | None:
+    def outcome(self, name: str | None, call: IdempotentRequest) -> str | None:
         """How an intent was answered, ``granted`` or ``refused``; None where nothing is known of it.
 
         ``name`` is None for what belongs to no single dataset.
@@ -115,20 +126,20 @@ class SqlStorage:
         with self.database.read() as session:
             try:
                 dataset_id = (
-                    NO_DATASET if name is None else books.dataset_named(session, name).book.dataset_id
+                    NO_DATASET if name is None else states.find_dataset(session, name).state.dataset_id
                 )
             except NotFound:
                 return None
-            (sequences,) = rows_of_each(session, [entries.sequences_answering(dataset_id, [intent])])
+            (sequences,) = rows_of_each(session, [entries.sequences_answering(dataset_id, [call])])
             if sequences:
                 return "granted"
-            found = answers.answers_to(session, dataset_id, [intent]).get(intent)
+            found = answers.answers_to(session, dataset_id, [call]).get(call)
             return None if found is None else found.outcome
 
     def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:
         """Datasets by name, behind ``after``."""
         with self.database.read() as session:
-            return books.datasets_page(session, after, limit, search)
+            return states.datasets_page(session, after, limit, search)
 
     def entries(self, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
         """Entries as last committed, charges included."""
@@ -138,7 +149,7 @@ class SqlStorage:
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
         with self.database.read() as session:
-            size = books.budget_of(session, dataset_id).size
+            size = states.budget_of(session, dataset_id).size
             return reservations.open_reservations_page(session, dataset_id, after, limit, size)
 
     def held(self, dataset_id: int) -> list[Held]:
@@ -154,13 +165,13 @@ class SqlStorage:
     def runs(self, dataset_id: int, after: str, limit: int) -> list[RunRow]:
         """Runs by name."""
         with self.database.read() as session:
-            size = books.budget_of(session, dataset_id).size
+            size = states.budget_of(session, dataset_id).size
             return runs.runs_page(session, dataset_id, after, limit, size)
 
     def partitions(self, dataset_id: int, after: int, limit: int) -> list[Partition]:
         """Partitions by number."""
         with self.database.read() as session:
-            size = books.budget_of(session, dataset_id).size
+            size = states.budget_of(session, dataset_id).size
             return partitions.partitions_page(session, dataset_id, after, limit, size)
 
     def ready(self) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import BigInteger, bindparam, select
 
-from dpledger.ledger.entries import EntryKind
 from dpledger.ledger.errors import RolledBack
 from dpledger.ledger.marks import HighWaterMarks, Mark, mark_of
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter
-from dpledger.ledger.state import Book
-from dpledger.storage.entries import entries_page
-from dpledger.storage.lists import of_dataset
-from dpledger.storage.session import Session
+from dpledger.storage.engine.in_clauses import of_dataset
+from dpledger.storage.engine.session import Session
+from dpledger.storage.repositories.entries import entries_page
 from dpledger.storage.tables import entries
 
 __all__ = ["RollbackGuard", "holds", "refuse_unless_accepted"]
@@ -23,11 +23,11 @@ _HASH = select(entries.c.hash).where(
 _PAGE = 100
 
 
-def holds(session: Session, book: Book, mark: Mark) -> bool:
+def holds(session: Session, state: LedgerState, mark: Mark) -> bool:
     """Whether the ledger has this very entry."""
-    if mark.sequence >= book.sequence:
-        return mark == mark_of(book)
-    row = session.row(_HASH, {"dataset_id": book.dataset_id, "sequence": mark.sequence})
+    if mark.sequence >= state.sequence:
+        return mark == mark_of(state)
+    row = session.row(_HASH, {"dataset_id": state.dataset_id, "sequence": mark.sequence})
     return row is not None and bytes(row[0]) == mark.head
 
 
@@ -41,19 +41,19 @@ class RollbackGuard:
         self._marks = marks
         self._forget = forget
 
-    def check(self, session: Session, books: Iterable[Book]) -> None:
+    def check(self, session: Session, states: Iterable[LedgerState]) -> None:
         """Raise RolledBack for the first locked ledger that no longer holds the entry of its mark."""
-        for book in books:
-            mark = self._marks.get(book.name)
-            if mark is None or mark == mark_of(book):
+        for state in states:
+            mark = self._marks.get(state.name)
+            if mark is None or mark == mark_of(state):
                 continue
-            if mark.sequence < book.sequence:
+            if mark.sequence < state.sequence:
                 # Another process has written: one with the same file may know more than this one.
-                mark = self._marks.reread(book.name) or mark
-            if not holds(session, book, mark):
+                mark = self._marks.reread(state.name) or mark
+            if not holds(session, state, mark):
                 self._forget()
-                refuse_unless_accepted(session, book, mark)
-                self._marks.replace(book.name, mark, mark_of(book))
+                refuse_unless_accepted(session, state, mark)
+                self._marks.replace(state.name, mark, mark_of(state))
 
     def check_missing(self, name: str) -> None:
         """Raise RolledBack for a dataset that is not there, and was."""
@@ -63,19 +63,19 @@ class RollbackGuard:
             raise RolledBack(name, mark.sequence, mark.head.hex(), 0)
 
 
-def refuse_unless_accepted(session: Session, book: Book, mark: Mark) -> None:
+def refuse_unless_accepted(session: Session, state: LedgerState, mark: Mark) -> None:
     """Raise RolledBack for a ledger without the entry of its mark, unless it gives that up itself."""
-    if not (holds(session, book, mark) or _accepted(session, book, mark)):
-        raise RolledBack(book.name, mark.sequence, mark.head.hex(), book.sequence)
+    if not (holds(session, state, mark) or _accepted(session, state, mark)):
+        raise RolledBack(state.name, mark.sequence, mark.head.hex(), state.sequence)
 
 
-def _accepted(session: Session, book: Book, mark: Mark) -> bool:
+def _accepted(session: Session, state: LedgerState, mark: Mark) -> bool:
     """Whether an entry of the ledger gives up exactly this mark: its hash occurs in no other history."""
     lost = {"sequence": mark.sequence, "entry": mark.head.hex()}
     after = 0
     while True:
         chosen = EntryFilter(after=after, limit=_PAGE, kind=EntryKind.ROLLBACK_ACCEPTED.value)
-        page = entries_page(session, book.dataset_id, chosen)
+        page = entries_page(session, state.dataset_id, chosen)
         if any(json.loads(each.entry.detail or "{}").get("lost") == lost for each in page):
             return True
         if len(page) < _PAGE:

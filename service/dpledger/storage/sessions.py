@@ -2,9 +2,9 @@
 
 from sqlalchemy import BigInteger, LargeBinary, bindparam, delete, exists, select, text
 
-from dpledger.ledger.retrying import run_in_transaction
-from dpledger.storage.database import Database
-from dpledger.storage.session import Session
+from dpledger.ledger.retry import run_in_transaction
+from dpledger.storage.engine.database import Database
+from dpledger.storage.engine.session import Session
 from dpledger.storage.tables import ended_sessions
 
 __all__ = ["SessionStore"]

@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from dpledger.ledger.entries import EntryKind
-from dpledger.storage.codec import KIND_CODES, OPEN
+from dpledger.ledger.model.entries import EntryKind
+from dpledger.storage.engine.codec import KIND_CODES, OPEN
 
 __all__ = [
     "actors",
@@ -129,7 +129,7 @@ def _of_dataset() -> Column[int]:
     return Column("dataset_id", BigInteger, ForeignKey("datasets.id"), primary_key=True)
 
 
-def _numbered(table: str, *columns: str) -> ForeignKeyConstraint:
+def _references(table: str, *columns: str) -> ForeignKeyConstraint:
     return ForeignKeyConstraint(
         ["dataset_id", *columns], [f"{table}.dataset_id", *[f"{table}.number" for _ in columns]]
     )
@@ -151,7 +151,7 @@ budget_changes = Table(
     _of_dataset(),
     Column("from_sequence", BigInteger, primary_key=True),
     Column("budget", Integer, nullable=False),
-    _numbered("budgets", "budget"),
+    _references("budgets", "budget"),
 )
 
 actors = Table(
@@ -214,7 +214,7 @@ partitions = Table(
     Column("open_reservations", Integer, nullable=False),
     Column("exact", Text),
     UniqueConstraint("name", "dataset_id"),
-    _numbered("budgets", "budget"),
+    _references("budgets", "budget"),
 )
 
 # Wide columns first: PostgreSQL then pads nothing between them.
@@ -239,10 +239,10 @@ entries = Table(
     Column("key", LargeBinary),
     Column("request", LargeBinary),
     Column("detail", Text),
-    _numbered("actors", "actor"),
-    _numbered("runs", "run"),
-    _numbered("charges", "charge"),
-    _numbered("partitions", "partition"),
+    _references("actors", "actor"),
+    _references("runs", "run"),
+    _references("charges", "charge"),
+    _references("partitions", "partition"),
     sqlite_with_rowid=False,
 )
 

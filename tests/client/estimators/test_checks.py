@@ -12,7 +12,7 @@ from dpledger_client.estimators import (
     PrivateLogisticRegression,
     PrivateMLPClassifier,
 )
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 
 VALUES = "an error about a private value would be a release"
 CLASSES = "classes are told: which labels occur is private"

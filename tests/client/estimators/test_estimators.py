@@ -35,8 +35,8 @@ from dpledger_client.estimators import (
 )
 from dpledger_client.objectives import L2, HingeSVM, HuberSVM, Logistic, Softmax
 from dpledger_client.optimizers import minimize
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from tests.client.optimizers.contract import charged_entries, watching
 
 _NUMBERS = itertools.count()
@@ -191,7 +191,7 @@ class Missing:
     __hash__ = None  # type: ignore[assignment]
 
 
-def told(kind: Any) -> dict[str, Any]:
+def reported(kind: Any) -> dict[str, Any]:
     """What a classifier must be told."""
     return {} if kind is PrivateLinearRegression else {"classes": (0, 1)}
 
@@ -213,8 +213,8 @@ def test_what_cannot_be_read_counts_as_nothing_instead_of_raising(
     labels[11] = value
     kept = ~np.isin(np.arange(RECORDS), (7, 11))
     with no_noise_for_testing():
-        found = kind(account_of(ledger), method=QUICK, **told(kind)).fit(rows, labels)
-        expected = kind(account_of(ledger), method=QUICK, **told(kind)).fit(X[kept], y[kept])
+        found = kind(account_of(ledger), method=QUICK, **reported(kind)).fit(rows, labels)
+        expected = kind(account_of(ledger), method=QUICK, **reported(kind)).fit(X[kept], y[kept])
     np.testing.assert_allclose(found.result_.w, expected.result_.w, rtol=1e-12)
     assert found.result_.iterations == 3
 
@@ -229,8 +229,8 @@ def test_one_record_of_a_list_does_not_change_how_others_are_read(
     rows = [[bool(first > 0.3), float(second)] for first, second in X]
     labels = y.tolist()
     with no_noise_for_testing():
-        expected = kind(account_of(ledger), method=QUICK, **told(kind)).fit(rows, labels)
-        found = kind(account_of(ledger), method=QUICK, **told(kind)).fit(
+        expected = kind(account_of(ledger), method=QUICK, **reported(kind)).fit(rows, labels)
+        found = kind(account_of(ledger), method=QUICK, **reported(kind)).fit(
             [*rows, [value, 1.0]], [*labels, value]
         )
 
@@ -347,7 +347,7 @@ def test_a_fit_without_a_step_is_no_fit(
     ledger: Ledger, kind: Any, more: dict[str, Any], reserve: int | None
 ) -> None:
     account = account_of(ledger, rho=0.3 / (2 * 2.0**2))
-    model = kind(account, method=QUICK, reserve=reserve, **told(kind), **more)
+    model = kind(account, method=QUICK, reserve=reserve, **reported(kind), **more)
     with pytest.raises(NotTrained, match="made no step") as raised:
         model.fit(*blobs())
 

@@ -20,7 +20,7 @@ from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.torch_module import TorchModule
 from dpledger_client.optimizers import minimize
-from dpledger_client.optimizers.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 
 _NUMBERS = itertools.count()
 RECORDS, FEATURES, CLASSES = 60, 4, 3

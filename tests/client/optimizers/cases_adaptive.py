@@ -7,8 +7,8 @@ import numpy as np
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import L2Ball
-from dpledger_client.optimizers.dp_agd import DPAGD
-from dpledger_client.optimizers.results import Result
+from dpledger_client.optimizers.methods.dp_agd import DPAGD
+from dpledger_client.optimizers.support.results import Result
 from tests.client.optimizers.contract import Case
 
 STEPS, LAMBDA, RADIUS = 8, 0.01, 1.5

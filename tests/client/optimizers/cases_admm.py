@@ -11,8 +11,8 @@ from dpledger_client import Poisson, WithoutReplacement
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L1, Logistic
 from dpledger_client.optimizers import Result
-from dpledger_client.optimizers.mpadmm import ModelPerturbationADMM
-from dpledger_client.optimizers.ssadmm import SubsampledADMM
+from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
+from dpledger_client.optimizers.methods.ssadmm import SubsampledADMM
 from dpledger_client.samples import FreshSample, Full
 from tests.client.optimizers.contract import RECORDS, Case
 

@@ -6,12 +6,12 @@ from dpledger_client._arrays import Floats
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives import L2, HuberSVM, LeastSquares, Logistic
 from dpledger_client.optimizers import L2Ball
-from dpledger_client.optimizers.objective_perturbation import ObjectivePerturbation
-from dpledger_client.optimizers.output_perturbation import OutputPerturbation
-from dpledger_client.optimizers.private_majority import PrivateMajority
-from dpledger_client.optimizers.privgene import PrivGene
-from dpledger_client.optimizers.sgd_advanced import SGDAdvanced
-from dpledger_client.optimizers.sgd_moments import SGDMoments
+from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
+from dpledger_client.optimizers.methods.output_perturbation import OutputPerturbation
+from dpledger_client.optimizers.methods.private_majority import PrivateMajority
+from dpledger_client.optimizers.methods.privgene import PrivGene
+from dpledger_client.optimizers.methods.sgd_advanced import SGDAdvanced
+from dpledger_client.optimizers.methods.sgd_moments import SGDMoments
 from dpledger_client.sampling import poisson, without_replacement
 from tests.client.optimizers.contract import FEATURES, RECORDS, Case, classification
 

@@ -10,9 +10,9 @@ import numpy as np
 from dpledger_client import Poisson, WithoutReplacement
 from dpledger_client._arrays import Floats, Integers
 from dpledger_client.objectives import L2, Logistic
-from dpledger_client.optimizers.dp_blgd import DPBLGD
-from dpledger_client.optimizers.dp_blsgd import DPBLSGD, DPBLSGDAC
-from dpledger_client.optimizers.line_search import Backtracking
+from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
+from dpledger_client.optimizers.methods.dp_blsgd import DPBLSGD, DPBLSGDAC
+from dpledger_client.optimizers.support.line_search import Backtracking
 from dpledger_client.samples import FreshSample
 from tests.client.optimizers.contract import Case
 

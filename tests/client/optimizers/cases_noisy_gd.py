@@ -5,9 +5,9 @@ import numpy as np
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import L2Ball
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.results import Result
-from dpledger_client.optimizers.schedules import inverse_root
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.support.results import Result
+from dpledger_client.optimizers.support.schedules import inverse_root
 from tests.client.optimizers.contract import Case
 
 STEPS, ETA, LAMBDA, RADIUS = 20, 0.5, 0.1, 0.6

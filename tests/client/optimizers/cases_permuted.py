@@ -8,8 +8,8 @@ from dpledger_client._arrays import Floats, Integers
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives import L2, LeastSquares, Logistic
 from dpledger_client.optimizers import L2Ball, Method
-from dpledger_client.optimizers.nsgd import NSGD
-from dpledger_client.optimizers.rsgd_ar import RSGDAR
+from dpledger_client.optimizers.methods.nsgd import NSGD
+from dpledger_client.optimizers.methods.rsgd_ar import RSGDAR
 from dpledger_client.sampling import permutation
 from tests.client.optimizers.contract import RECORDS, Case
 

@@ -17,9 +17,9 @@ from dpledger_client import Poisson, WithoutReplacement
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2
 from dpledger_client.objectives.ranking import BayesRank, LinearScorer, ListMLE, ListNet, MLPScorer
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.priv_br import PrivBR
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.priv_br import PrivBR
 from dpledger_client.samples import FreshSample, Full
 from tests.client.optimizers.contract import Case
 
@@ -65,9 +65,9 @@ def minus_ndcg(k: int, single: bool = False) -> Loss:
         total: Any = 0.0
         for order in itertools.permutations(range(len(scores)), k):
             left, chance, gained = list(range(len(scores))), 1.0, 0.0
-            for place, document in enumerate(order):
+            for database_target, document in enumerate(order):
                 chance = chance * np.exp(scores[document]) / sum(np.exp(scores[d]) for d in left)
-                gained += gain[document] / np.log2(place + 2)
+                gained += gain[document] / np.log2(database_target + 2)
                 left.remove(document)
             total = total - gained / best * chance
         return total

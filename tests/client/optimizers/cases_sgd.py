@@ -6,9 +6,9 @@ from dpledger_client._arrays import Floats, Integers
 from dpledger_client.noise import current_noise
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import L2Ball
-from dpledger_client.optimizers.dp_adam import DPAdam
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.schedules import inverse_root
+from dpledger_client.optimizers.methods.dp_adam import DPAdam
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.support.schedules import inverse_root
 from dpledger_client.sampling import poisson, without_replacement
 from tests.client.optimizers.contract import RECORDS, Case
 

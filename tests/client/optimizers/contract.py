@@ -110,7 +110,7 @@ class Draw:
 
 
 class Watch:
-    """Notes each question, each look at the data and each draw of noise, in their order."""
+    """TransactionCache each question, each look at the data and each draw of noise, in their order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -165,8 +165,8 @@ def _as_array(data: Any) -> Any:
     if not isinstance(data, list):
         return np.asarray(data)
     items = np.empty(len(data), dtype=object)
-    for place, item in enumerate(data):
-        items[place] = item
+    for database_target, item in enumerate(data):
+        items[database_target] = item
     return items
 
 

@@ -25,9 +25,10 @@ from dpledger_client import (
 )
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, Logistic
-from dpledger_client.optimizers import Participant, Result, Source, minimize, shared
-from dpledger_client.optimizers.a_ddp import ADDP, planned_noise
-from dpledger_client.optimizers.batches import sample_of
+from dpledger_client.optimizers import Participant, Result, Source, minimize
+from dpledger_client.optimizers.methods.a_ddp import ADDP, planned_noise
+from dpledger_client.optimizers.support import participants as shared
+from dpledger_client.optimizers.support.batches import sample_of
 from tests.client.optimizers.contract import ORDERS, SEED, Watch, charged_entries, curve_budget, watching
 from tests.client.optimizers.test_contract import _recomputed
 
@@ -113,9 +114,9 @@ def test_each_look_at_the_data_follows_its_entry(open_dataset: Opened) -> None:
     with watching(dataset) as watch, insecure_testing_noise(SEED):
         _run(accounts, watch)
     assert watch.seen == {entry["id"] for entry in charged_entries(dataset)}
-    for place, event in enumerate(watch.events):
+    for database_target, event in enumerate(watch.events):
         kind, _, name = event.partition(" ")
-        assert kind != "access" or f"granted {name}" in watch.events[:place]
+        assert kind != "access" or f"granted {name}" in watch.events[:database_target]
 
 
 def test_what_was_charged_can_be_computed_from_the_history(open_dataset: Opened) -> None:
@@ -203,7 +204,7 @@ def _release_of(method: ADDP) -> Any:
     """What everybody but every fifth asks for."""
     X, y = _parts((4,))
     source = Source(X[0], y[0], Ledger("http://nowhere").dataset("none").run("job"), 4, "replace-one")
-    return method._asked(Participant(1, source))[0]
+    return method._request_for(Participant(1, source))[0]
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
@@ -223,11 +224,11 @@ def test_a_neighbour_of_one_participant_moves_its_release_by_no_more_than_declar
             lists = [X[0], part[0], X[2]], [y[0], part[1], y[2]]
             minimize(Logistic(), *lists, account=accounts, method=method, records=list(SIZES))
         released.append([np.asarray(draw.value) for draw in watch.draws])
-        told = {e["step"]["releases"][0]["sensitivity"] for e in charged_entries(dataset)}
+        reported = {e["step"]["releases"][0]["sensitivity"] for e in charged_entries(dataset)}
     moved = [np.linalg.norm(one - other) for one, other in zip(*released, strict=True)]
-    assert told == {0.3 if adjacency == "add-remove" else 0.6}
+    assert reported == {0.3 if adjacency == "add-remove" else 0.6}
     assert moved[0] == moved[2] == 0.0
-    assert 0.0 < moved[1] <= told.pop()
+    assert 0.0 < moved[1] <= reported.pop()
 
 
 def test_under_add_remove_each_draws_by_coins_at_its_own_rate(open_dataset: Opened) -> None:

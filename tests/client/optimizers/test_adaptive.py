@@ -16,8 +16,8 @@ from dpledger_client._arrays import Floats
 from dpledger_client.mechanisms import Gaussian, NoisyMax
 from dpledger_client.objectives import L2, LeastSquares, Logistic, Objective
 from dpledger_client.optimizers import Batch, Source, Training, minimize
-from dpledger_client.optimizers.averaged_gradient import NoisyGradient
-from dpledger_client.optimizers.dp_agd import DPAGD, _Run
+from dpledger_client.optimizers.methods.dp_agd import DPAGD, _Run
+from dpledger_client.optimizers.support.averaged_gradient import NoisyGradient
 from tests.client.optimizers.cases_adaptive import CASES, COMMON, GRADIENT_RHO, LAMBDA, charged_rho
 from tests.client.optimizers.contract import RECORDS, SEED, classification
 
@@ -102,8 +102,8 @@ def test_measurements_together_are_as_good_as_one_for_their_sum(open_dataset: Op
     with insecure_testing_noise(SEED):
         for _ in range(80):
             training = Training(objective, Source.of(X, y, account), method="dp-agd")
-            gradient = NoisyGradient.measured(training, w, clip, 0.5)
-            gradient = gradient.sharpened(training, 0.8).sharpened(training, 2.0)
+            gradient = NoisyGradient.measure(training, w, clip, 0.5)
+            gradient = gradient.refine(training, 0.8).refine(training, 2.0)
             assert gradient.rho == 2.0
             residuals.append((gradient.total - exact) * np.sqrt(2.0 * 2.0) / clip)
     assert stats.kstest(np.concatenate(residuals), "norm").pvalue > 1e-3

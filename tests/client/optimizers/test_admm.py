@@ -16,9 +16,9 @@ from dpledger_client import Dataset, Gaussian, insecure_testing_noise, no_noise_
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L1, LeastSquares, Logistic
 from dpledger_client.optimizers import Method, Result, minimize
-from dpledger_client.optimizers.mpadmm import ModelPerturbationADMM, model_sensitivity
-from dpledger_client.optimizers.splitting import Split, shrinkage
-from dpledger_client.optimizers.ssadmm import SubsampledADMM
+from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM, model_sensitivity
+from dpledger_client.optimizers.methods.ssadmm import SubsampledADMM
+from dpledger_client.optimizers.support.splitting import Split, shrinkage
 from tests.client.optimizers.contract import classification, curve_budget, watching
 
 wild = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -97,8 +97,8 @@ def test_neighbours_release_values_within_the_sensitivity_the_ledger_was_told(
     replaced[seed] = [np.nan, np.inf, -1e300][seed]
     neighbour = (replaced, y) if adjacency == "replace-one" else (X[1:], y[1:])
     second, *_ = _released(method, dataset, *neighbour)
-    told = [e["step"]["releases"][0]["sensitivity"] for e in dataset.entries(kind="authorized")]
-    assert 0.0 < np.linalg.norm(first - second) <= min(told)
+    reported = [e["step"]["releases"][0]["sensitivity"] for e in dataset.entries(kind="authorized")]
+    assert 0.0 < np.linalg.norm(first - second) <= min(reported)
 
 
 def _learned(dataset: Dataset, method: Method) -> tuple[float, Result]:

@@ -9,10 +9,10 @@ import pytest
 from dpledger_client import DataChanged, Dataset, Full, Gaussian, Poisson, Release
 from dpledger_client.objectives import Logistic
 from dpledger_client.optimizers import Iterate, Source, minimize
-from dpledger_client.optimizers.dp_blgd import DPBLGD
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.privgene import PrivGene
-from dpledger_client.optimizers.training import Asking, Batch, Look
+from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.privgene import PrivGene
+from dpledger_client.optimizers.training import Asking, AuthorizedBatch, Batch
 from dpledger_client.samples import FreshSample
 from tests.client.optimizers.contract import classification, curve_budget
 
@@ -20,9 +20,9 @@ Open = Callable[..., Dataset]
 TWICE = Release(Gaussian(1.0, 3.0), count=2)
 
 
-def _look(open_dataset: Open, X: Any, y: Any, sample: FreshSample) -> Look:  # noqa: N803
+def _look(open_dataset: Open, X: Any, y: Any, sample: FreshSample) -> AuthorizedBatch:  # noqa: N803
     dataset = open_dataset(budget=curve_budget(), records=len(X))
-    return Asking(Source.of(X, y, dataset.run("job"))).look(TWICE, sample)
+    return Asking(Source.of(X, y, dataset.run("job"))).authorized(TWICE, sample)
 
 
 def _total(batch: Batch) -> float:
@@ -33,26 +33,26 @@ def _total(batch: Batch) -> float:
 def test_a_permit_is_not_used_before_and_after_the_data_changed(open_dataset: Open, as_list: bool) -> None:
     X, y = classification()  # noqa: N806
     rows: Any = list(X) if as_list else X
-    look = _look(open_dataset, rows, y, Full())
-    look.release(_total)
+    authorized = _look(open_dataset, rows, y, Full())
+    authorized.release(_total)
     rows[3] = rows[3] + 1.0
 
     with pytest.raises(DataChanged):
-        look.release(_total)
+        authorized.release(_total)
 
 
 def test_a_sample_that_was_drawn_stays_what_it_was(open_dataset: Open) -> None:
     X, y = classification()  # noqa: N806
-    look = _look(open_dataset, X, y, Poisson(0.5))
+    authorized = _look(open_dataset, X, y, Poisson(0.5))
     seen: list[float] = []
 
     def noted(batch: Batch) -> float:
         seen.append(_total(batch))
         return seen[-1]
 
-    look.release(noted)
+    authorized.release(noted)
     X[:] = 1.0
-    look.release(noted)
+    authorized.release(noted)
 
     assert seen[0] == seen[1]
 

@@ -18,14 +18,14 @@ from scipy import optimize, stats
 from dpledger_client import Account, Ledger, insecure_testing_noise, no_noise_for_testing
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L1, L2, MLP, HingeSVM, LeastSquares, Logistic, Objective
-from dpledger_client.optimizers import Iterate, Method, NonPrivate, Result, method_named, minimize
-from dpledger_client.optimizers.non_private import LBFGS, Majority, lbfgs
-from dpledger_client.optimizers.objective_perturbation import ObjectivePerturbation
-from dpledger_client.optimizers.output_perturbation import OutputPerturbation
-from dpledger_client.optimizers.private_majority import PrivateMajority
-from dpledger_client.optimizers.privgene import PrivGene
-from dpledger_client.optimizers.sgd_advanced import SGDAdvanced
-from dpledger_client.optimizers.sgd_moments import SGDMoments
+from dpledger_client.optimizers import Iterate, Method, NonPrivate, Result, find_method, minimize
+from dpledger_client.optimizers.methods.non_private import LBFGS, Majority, lbfgs
+from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
+from dpledger_client.optimizers.methods.output_perturbation import OutputPerturbation
+from dpledger_client.optimizers.methods.private_majority import PrivateMajority
+from dpledger_client.optimizers.methods.privgene import PrivGene
+from dpledger_client.optimizers.methods.sgd_advanced import SGDAdvanced
+from dpledger_client.optimizers.methods.sgd_moments import SGDMoments
 from tests.client.optimizers.contract import RECORDS, classification, curve_budget, watching
 
 _NUMBERS = itertools.count()
@@ -307,6 +307,6 @@ def test_with_a_generous_budget_it_learns(method: Method, adjacency: str, ledger
 
 @pytest.mark.parametrize("name", ["l-bfgs", "majority"])
 def test_a_baseline_without_privacy_takes_no_account(name: str, ledger: Ledger) -> None:
-    assert issubclass(method_named(name), NonPrivate)
+    assert issubclass(find_method(name), NonPrivate)
     with pytest.raises(ValueError, match="account must be None"):
         minimize(Logistic(), *classification(), account=account_of(ledger), method=name)

@@ -98,9 +98,9 @@ def test_each_look_at_the_data_follows_its_entry(case: Case, ledger: Ledger) -> 
     entries = {entry["id"] for entry in charged_entries(dataset)}
     assert watch.seen
     assert watch.seen <= entries
-    for place, event in enumerate(watch.events):
+    for database_target, event in enumerate(watch.events):
         kind, _, name = event.partition(" ")
-        assert kind != "access" or f"granted {name}" in watch.events[:place]
+        assert kind != "access" or f"granted {name}" in watch.events[:database_target]
 
 
 @every_case

@@ -15,9 +15,9 @@ from dpledger_client._arrays import Floats
 from dpledger_client.mechanisms import AboveThreshold, Gaussian
 from dpledger_client.objectives import L2, LeastSquares, Logistic, Objective
 from dpledger_client.optimizers import Batch, minimize
-from dpledger_client.optimizers.dp_blgd import DPBLGD
-from dpledger_client.optimizers.dp_blsgd import DPBLSGD, DPBLSGDAC, _Measured, _Run, angle_between
-from dpledger_client.optimizers.line_search import (
+from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
+from dpledger_client.optimizers.methods.dp_blsgd import DPBLSGD, DPBLSGDAC, _Measured, _Run, angle_between
+from dpledger_client.optimizers.support.line_search import (
     Backtracking,
     FirstStepSize,
     LineQueries,
@@ -142,14 +142,14 @@ class _Scripted(_Run):
         super().__init__(DPBLSGD(**STOCHASTIC | more), training)
         self.second = second
 
-    def _measured(self) -> _Measured:
-        look: Any = "second"
-        return _Measured(self.second, look, self.loss_clip)
+    def _measure(self) -> _Measured:
+        authorized: Any = "second"
+        return _Measured(self.second, authorized, self.loss_clip)
 
     def enlarged(self, first: Floats) -> _Measured:
-        look: Any = "first"
+        authorized: Any = "first"
         clips = STOCHASTIC["gradient_clip"], STOCHASTIC["loss_clip"]
-        return self._enlarged(_Measured(first, look, self.loss_clip), clips)
+        return self._enlarge_batch(_Measured(first, authorized, self.loss_clip), clips)
 
 
 AHEAD = np.array([1.0, 0.0])
@@ -199,7 +199,7 @@ def test_clips_shrink_once_an_update_however_often_the_budget_grows() -> None:
 
 @pytest.mark.parametrize(("looks", "searched"), [("fresh", "first"), ("joint", "second"), ("again", "first")])
 def test_a_search_after_cheb_looks_at_what_was_paid_for(looks: str, searched: str) -> None:
-    assert str(_Scripted(AHEAD, looks=looks).enlarged(AHEAD).look) == searched
+    assert str(_Scripted(AHEAD, looks=looks).enlarged(AHEAD).authorized) == searched
 
 
 def test_angles_are_averaged_from_the_second_iteration_on() -> None:

@@ -14,12 +14,12 @@ from dpledger_client import Account, Dataset, NoisyVotes, WithoutReplacement
 from dpledger_client.objectives import L2, LinearScorer, Logistic
 from dpledger_client.objectives.ranking import BayesRank
 from dpledger_client.optimizers import Method, minimize
-from dpledger_client.optimizers.a_ddp import ADDP
-from dpledger_client.optimizers.dp_sgd import DPSGD
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.nsgd import NSGD
-from dpledger_client.optimizers.output_perturbation import OutputPerturbation
-from dpledger_client.optimizers.priv_br import PrivBR
+from dpledger_client.optimizers.methods.a_ddp import ADDP
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.nsgd import NSGD
+from dpledger_client.optimizers.methods.output_perturbation import OutputPerturbation
+from dpledger_client.optimizers.methods.priv_br import PrivBR
 from dpledger_client.pate import pate
 from tests.client.optimizers.contract import charged_entries, classification, curve_budget
 

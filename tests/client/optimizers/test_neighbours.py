@@ -20,7 +20,7 @@ from dpledger_client.mechanisms import (
     OutputMixture,
 )
 from dpledger_client.noise import current_noise
-from dpledger_client.optimizers.objective_perturbation import ObjectivePerturbation
+from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
 from dpledger_client.samples import Poisson, WithoutReplacement
 from tests.client.optimizers.contract import SEED, Case
 from tests.client.optimizers.test_contract import CASES, fresh_name

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dpledger_client import Dataset
 from dpledger_client.objectives import Logistic
 from dpledger_client.optimizers import minimize
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier, noise_for_rho
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
 
 positive = st.one_of(
     st.floats(1e-6, 1e6), st.integers(1, 10_000).map(lambda n: n / 100), st.integers(1, 999).map(float)

@@ -30,10 +30,10 @@ from dpledger_client.objectives import (
     Objective,
     Softmax,
 )
-from dpledger_client.optimizers.objective_perturbation import (
+from dpledger_client.optimizers.methods.objective_perturbation import (
     ObjectivePerturbation,
     PerturbedMinimum,
-    minimised,
+    minimize_smooth,
     objective_curve,
 )
 from tests.client.optimizers.contract import RECORDS, classification
@@ -119,8 +119,8 @@ def test_the_solver_ends_within_its_distance(X: Floats, linear: Floats, weight: 
         return value, objective.gradient_sum(w, X, y) + weight * w + linear
 
     smoothness = 2.0 * ROWS + weight
-    found = minimised(function, np.zeros(2), smoothness, weight, 1e-7)
-    finer = minimised(function, np.ones(2), smoothness, weight, 1e-10 * max(1.0, weight))
+    found = minimize_smooth(function, np.zeros(2), smoothness, weight, 1e-7)
+    finer = minimize_smooth(function, np.ones(2), smoothness, weight, 1e-10 * max(1.0, weight))
 
     assert np.linalg.norm(function(found)[1]) <= 1e-7
     assert np.linalg.norm(found - finer) <= 2e-7 / weight
@@ -132,7 +132,7 @@ def test_what_line_search_leaves_is_finished_by_gradients() -> None:
     def function(w: Floats) -> tuple[float, Floats]:
         return 1e9 + 0.5 * float(w @ (np.array([1.0, 50.0]) * w)), np.array([1.0, 50.0]) * w
 
-    found = minimised(function, np.array([3.0, -2.0]), 50.0, 1.0, 1e-9)
+    found = minimize_smooth(function, np.array([3.0, -2.0]), 50.0, 1.0, 1e-9)
 
     assert np.linalg.norm(function(found)[1]) <= 1e-9
 

@@ -28,11 +28,17 @@ from dpledger_client.objectives import (
     Objective,
     Softmax,
 )
-from dpledger_client.optimizers import Batch, Cube, L1Ball, L2Ball, Method, Projection, Simplex, minimize
-from dpledger_client.optimizers.nsgd import NSGD
-from dpledger_client.optimizers.output_perturbation import OutputPerturbation
-from dpledger_client.optimizers.permuted import Bounds, Passes, bounded_data, sensitivities, trained
-from dpledger_client.optimizers.rsgd_ar import RSGDAR
+from dpledger_client.optimizers import Batch, Box, L1Ball, L2Ball, Method, Projection, Simplex, minimize
+from dpledger_client.optimizers.methods.nsgd import NSGD
+from dpledger_client.optimizers.methods.output_perturbation import OutputPerturbation
+from dpledger_client.optimizers.methods.rsgd_ar import RSGDAR
+from dpledger_client.optimizers.support.permuted_sgd import (
+    Bounds,
+    Passes,
+    bounded_data,
+    sensitivities,
+    train_passes,
+)
 from tests.client.optimizers.contract import ORDERS, RECORDS, SEED, classification, curve_budget
 
 Open = Callable[..., Dataset]
@@ -75,7 +81,7 @@ PROBLEMS: list[tuple[Objective, Projection | None]] = [
     (Logistic(), None),
     (HuberSVM(0.3, L2(0.2)), None),
     (LeastSquares(L2(0.1), target_bound=2.0), L2Ball(1.5)),
-    (LeastSquares(), Cube(0.5)),
+    (LeastSquares(), Box(0.5)),
     (LeastSquares(), Simplex()),
     (Logistic(L2(0.1)), L1Ball(0.4)),
     (Softmax(3, L2(0.1)), None),
@@ -115,17 +121,17 @@ def test_one_record_moves_the_result_by_at_most_its_batch_says(
     more: dict[str, Any] = {} if projection is None else {"projection": projection}
     passes = Passes.over(11, 3, tuple(eta / h for h in (1, 2, 1, 2, 1)), averaging=averaging, **more)
     random = np.random.default_rng(seed)
-    order, place = random.permutation(11), int(random.integers(11))
+    order, database_target = random.permutation(11), int(random.integers(11))
     w0 = passes.projection(random.normal(size=objective.dimension(X, y)))
     bounds = _bounds(objective, passes, len(w0))
     moves = sensitivities(passes, bounds, float(np.linalg.norm(w0)))
     results = []
     for row, label in zip(rows, labels, strict=True):
         data, targets = X.copy(), y.astype(np.float64)
-        data[place], targets[place] = row, label
+        data[database_target], targets[database_target] = row, label
         prepared = bounded_data(objective, Batch(data, targets), ROW_NORM)
-        results.append(trained(passes, objective, w0, *prepared, order))
-    position = int(np.flatnonzero(order == place)[0])
+        results.append(train_passes(passes, objective, w0, *prepared, order))
+    position = int(np.flatnonzero(order == database_target)[0])
     batch = int(np.searchsorted(np.cumsum(passes.batch_sizes), position, side="right"))
     assert np.linalg.norm(results[0] - results[1]) <= moves[batch]
 
@@ -138,7 +144,7 @@ def test_the_sensitivity_is_attained() -> None:
     moves = sensitivities(free, Bounds.of(objective, 1.0, 1, passes), 0.0)
     X = np.ones((4, 1))  # noqa: N806
     results = [
-        trained(
+        train_passes(
             free,
             objective,
             np.zeros(1),
@@ -190,7 +196,7 @@ def test_a_projection_from_far_away_is_no_error(projection: Projection) -> None:
     bounds = _bounds(Logistic(), passes)
     w = projection(np.zeros(X.shape[1]))
 
-    found = trained(passes, Logistic(), w, X, y, np.arange(RECORDS))
+    found = train_passes(passes, Logistic(), w, X, y, np.arange(RECORDS))
     assert np.linalg.norm(found) <= bounds.radius
 
 

@@ -25,8 +25,8 @@ from dpledger_client.objectives.ranking import (
     Scorer,
 )
 from dpledger_client.optimizers import Result, minimize
-from dpledger_client.optimizers.noisy_gd import NoisyGradientDescent
-from dpledger_client.optimizers.priv_br import PrivBR, SpectralNormalization
+from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.methods.priv_br import PrivBR, SpectralNormalization
 from dpledger_client.ranking_metrics import average_precision, mean_average_precision, mean_ndcg, ndcg
 from tests.client.optimizers.cases_ranking import FEATURES, Lists, ranking
 from tests.client.optimizers.contract import charged_entries, curve_budget, watching

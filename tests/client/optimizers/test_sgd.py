@@ -16,9 +16,9 @@ from dpledger_client import Account, Ledger, insecure_testing_noise, no_noise_fo
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, Result, minimize
-from dpledger_client.optimizers.batches import sample_of
-from dpledger_client.optimizers.dp_adam import DPAdam
-from dpledger_client.optimizers.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.dp_adam import DPAdam
+from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.support.batches import sample_of
 from dpledger_client.samples import Poisson, WithoutReplacement
 from tests.client.optimizers.contract import RECORDS, Indexed, classification, curve_budget, watching
 

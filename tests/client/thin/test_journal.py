@@ -29,7 +29,7 @@ from dpledger_client import (
     Retries,
     SampleLost,
 )
-from dpledger_client.journal import FRESH_SAMPLE_COVERED, _decoded, _encoded
+from dpledger_client.journal import FRESH_SAMPLE_COVERED, _decode, _encode
 from tests.client.thin.fake import FakeService, Looked, dropped, recorded_but_dropped
 
 STEP = Gaussian(1.0, 10.0)
@@ -55,16 +55,16 @@ def _run(service: FakeService, path: Path, job: Callable[[Any], Any], token: str
 
 def test_a_job_that_starts_again_gets_what_it_had_and_pays_nothing_more(path: Path) -> None:
     service = FakeService()
-    look = Looked(np.zeros(5))
+    authorized = Looked(np.zeros(5))
 
     def job(account: Any) -> list[Any]:
-        return [account.release(STEP, look) for _ in range(3)]
+        return [account.release(STEP, authorized) for _ in range(3)]
 
     first = _run(service, path, job)
     again = _run(service, path, job)
 
     assert len(service.entries) == 3
-    assert look.times == 3
+    assert authorized.times == 3
     assert np.array_equal(first, again)
 
 
@@ -429,7 +429,7 @@ def test_a_forked_process_does_not_use_its_parents_journal(path: Path) -> None:
     ],
 )
 def test_what_is_kept_comes_back_as_it_was(value: Any) -> None:
-    again = _decoded(json.loads(json.dumps(_encoded(value))))
+    again = _decode(json.loads(json.dumps(_encode(value))))
 
     assert type(again) is type(value)
     assert np.array_equal(again, value)

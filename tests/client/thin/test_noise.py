@@ -18,7 +18,7 @@ from dpledger_client._integers import (
     rounded_gaussian,
     rounded_laplace,
 )
-from dpledger_client.noise import Grid, Noise, NoNoise, ThresholdNoise, _widened, current_noise
+from dpledger_client.noise import Grid, Noise, NoNoise, ThresholdNoise, _widen, current_noise
 
 SIZES = [(3.0, 300.0, 1), (1.0, 1.1, 124), (1.0, 0.3, 10_000), (1e-3, 7.0, 50), (0.0, 2.5, 3), (1e6, 1e-6, 2)]
 
@@ -100,8 +100,11 @@ def test_the_exact_way_and_the_fast_way_have_the_same_distribution(
     monkeypatch.setattr(_coins, "MARGIN", 1.0)
     exact = sampler(SeededBits(2), 600)
 
-    places = np.quantile(fast, [0.1, 0.25, 0.5, 0.75, 0.9])
-    shares = [(np.mean(exact <= place), np.mean(fast <= place)) for place in places]
+    database_targets = np.quantile(fast, [0.1, 0.25, 0.5, 0.75, 0.9])
+    shares = [
+        (np.mean(exact <= database_target), np.mean(fast <= database_target))
+        for database_target in database_targets
+    ]
     assert max(abs(one - other) for one, other in shares) < 0.09
 
 
@@ -160,7 +163,7 @@ def test_the_integer_part_of_an_exponential_has_its_mean(scale: int) -> None:
 def test_a_release_lies_on_the_grid(sensitivity: float, width: float, size: int) -> None:
     value = np.random.default_rng(0).normal(scale=10.0, size=size)
     for draw, growth in ((Noise.gaussian, math.isqrt(size - 1) + 1), (Noise.laplace, size)):
-        grid, _ = _widened(sensitivity, width, growth)
+        grid, _ = _widen(sensitivity, width, growth)
         released = draw(current_noise(), value, sensitivity, width)
 
         steps = np.ldexp(released, -grid.exponent)
@@ -174,7 +177,7 @@ def test_noise_is_wider_by_what_the_rounding_adds_and_hardly_more(
 ) -> None:
     """(Δ + γ·growth) / noise ≤ Δ / declared noise, in exact arithmetic."""
     growth = size if power == 1 else math.isqrt(size - 1) + 1
-    grid, steps = _widened(sensitivity, width, growth)
+    grid, steps = _widen(sensitivity, width, growth)
     noise = steps * grid.step
 
     assert growth**power >= size
@@ -246,7 +249,7 @@ def test_shapes_are_kept() -> None:
         assert noise.laplace(value, 1.0, 1.0).shape == shape
         assert noise.discrete_gaussian(value, 1.0).shape == shape
         assert noise.discrete_laplace(value, 2).shape == shape
-        assert noise.flipped(value, 1.0).shape == shape
+        assert noise.flip(value, 1.0).shape == shape
 
 
 @pytest.mark.parametrize("sensitivity", [0.5, 0.3, 1e-4])
@@ -326,7 +329,7 @@ def test_without_noise_values_come_out_as_they_are() -> None:
         assert noise.laplace(value, 1.0, 9.0).tolist() == value.tolist()
         assert noise.discrete_gaussian([3], 9.0).tolist() == [3]
         assert noise.discrete_laplace([3], 9).tolist() == [3]
-        assert noise.flipped([True, False], 0.1).tolist() == [True, False]
+        assert noise.flip([True, False], 0.1).tolist() == [True, False]
         assert [noise.gumbel_choice(value, 9.0), noise.exponential_choice(value, 9.0)] == [1, 1]
         assert noise.laplace_choice(value, 1.0, 9.0) == 1
     assert type(current_noise()) is Noise

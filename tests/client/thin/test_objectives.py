@@ -96,9 +96,9 @@ def test_a_row_that_is_not_finite_or_overflows_is_bounded(objective: Objective, 
     clip = 0.7
     before = objective.clipped_gradient_sum(w, rows, labels, clip)
     loss_before = objective.clipped_loss_sum(w, rows, labels, clip)
-    for place in range(FEATURES):
+    for database_target in range(FEATURES):
         spoiled = rows.copy()
-        spoiled[3, place] = bad
+        spoiled[3, database_target] = bad
         after = objective.clipped_gradient_sum(w, spoiled, labels, clip)
         assert np.linalg.norm(after - before) <= 2 * clip
         assert abs(objective.clipped_loss_sum(w, spoiled, labels, clip) - loss_before) <= clip

@@ -55,12 +55,12 @@ def test_a_number_is_released_as_a_number() -> None:
 
 
 def test_after_a_no_the_data_are_not_looked_at() -> None:
-    look = Looked(0.0)
+    authorized = Looked(0.0)
     service = FakeService(lambda _: problem(409, "budget-exhausted"))
 
     with pytest.raises(BudgetExhausted):
-        _account(service).release(STEP, look)
-    assert look.times == 0
+        _account(service).release(STEP, authorized)
+    assert authorized.times == 0
 
 
 def test_the_data_are_looked_at_after_the_yes() -> None:
@@ -167,8 +167,8 @@ def _forked(work: Callable[[], Any]) -> str:
         os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
-    with os.fdopen(reading) as told:
-        return told.read()
+    with os.fdopen(reading) as reported:
+        return reported.read()
 
 
 def test_a_forked_process_has_no_part_in_its_parents_permits() -> None:

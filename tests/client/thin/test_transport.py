@@ -32,11 +32,11 @@ from dpledger_client import (
     ReservationClosed,
     Retries,
     ServiceFailed,
-    Unattainable,
-    Unauthorized,
+    Unauthenticated,
     Unavailable,
     UnexpectedAnswer,
     Unproven,
+    Unreachable,
     UnsettledWarning,
     errors,
 )
@@ -152,10 +152,12 @@ def test_a_service_that_says_how_long_it_needs_is_given_that_time(pauses: list[f
 def test_pauses_grow_and_are_bounded() -> None:
     policy = Retries(attempts=6, first_pause_seconds=1.0, longest_pause_seconds=3.0)
     drawn = [list(policy.pauses()) for _ in range(200)]
-    longest = [max(each[place] for each in drawn) for place in range(5)]
+    longest = [max(each[database_target] for each in drawn) for database_target in range(5)]
 
     assert all(len(each) == 5 for each in drawn)
-    assert [longest[place] <= limit for place, limit in enumerate([1.0, 2.0, 3.0, 3.0, 3.0])] == [True] * 5
+    assert [
+        longest[database_target] <= limit for database_target, limit in enumerate([1.0, 2.0, 3.0, 3.0, 3.0])
+    ] == [True] * 5
     assert longest[1] > 1.0
     assert longest[2] > 2.0
 
@@ -224,15 +226,15 @@ def test_what_had_no_answer_can_be_asked_again_later_under_its_key(pauses: list[
     ("status", "slug", "kind"),
     [
         (409, "budget-exhausted", BudgetExhausted),
-        (401, "unauthenticated", Unauthorized),
-        (401, "token-ended", Unauthorized),
+        (401, "unauthenticated", Unauthenticated),
+        (401, "token-ended", Unauthenticated),
         (403, "forbidden", Forbidden),
         (404, "not-found", NotFound),
         (409, "already-exists", AlreadyExists),
         (422, "invalid-input", InvalidRequest),
         (422, "adjacency-mismatch", AdjacencyMismatch),
         (422, "unproven", Unproven),
-        (422, "unreachable", Unattainable),
+        (422, "unreachable", Unreachable),
         (422, "idempotency-key-reused", KeyReused),
         (409, "reservation-closed", ReservationClosed),
         (412, "precondition-failed", PreconditionFailed),

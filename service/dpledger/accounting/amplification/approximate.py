@@ -17,7 +17,7 @@ Without replacement only (Σε, Σδ) of releases that are pure or (ε, δ) is a
 import math
 
 from dpledger.accounting.amplification.pairing import check_pairing
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.validation import check_delta, check_non_negative, check_rate
 
@@ -48,10 +48,10 @@ def amplified_epsilon(rate: float, epsilon: float) -> float:
         return rate * epsilon
     if epsilon < _LARGE:
         amplified = math.log1p(rate * math.expm1(epsilon))
-        return min(settle(amplified, ulps=8), epsilon)
+        return min(round_up(amplified, ulps=8), epsilon)
     above = max(math.log(rate) + epsilon, math.log1p(-rate))
     below = min(math.log(rate) + epsilon, math.log1p(-rate))
-    return min(settle(above + math.log1p(math.exp(below - above)) + 1e-12, ulps=8), epsilon)
+    return min(round_up(above + math.log1p(math.exp(below - above)) + 1e-12, ulps=8), epsilon)
 
 
 def amplified_delta(rate: float, delta: float) -> float:
@@ -59,4 +59,4 @@ def amplified_delta(rate: float, delta: float) -> float:
     rate, delta = check_rate("rate", rate), check_delta("delta", delta)
     if rate in (0.0, 1.0) or delta == 0.0:
         return rate * delta
-    return min(settle(rate * delta, ulps=1), delta)
+    return min(round_up(rate * delta, ulps=1), delta)

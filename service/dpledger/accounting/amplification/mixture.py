@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.validation import Floats, check_orders, check_vector
 
 __all__ = ["check_probabilities", "log_mixture_moments", "mixture_curve"]
@@ -30,10 +30,10 @@ def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orde
     shares = check_probabilities(probabilities)
     if len(curves) != shares.size:
         raise InvalidInput("curves", f"{shares.size} of them, one a probability", len(curves))
-    parts = np.array([_checked(curve, orders) for curve in curves])
+    parts = np.array([_check(curve, orders) for curve in curves])
     with np.errstate(over="ignore", invalid="ignore"):
         moments = log_mixture_moments(((orders - 1.0) * parts).T, shares)
-        mixed = settle(moments / (orders - 1.0), ulps=4)
+        mixed = round_up(moments / (orders - 1.0), ulps=4)
     bounded: Floats = np.fmin(mixed, parts.max(axis=0))  # fmin passes over what overflowed to nan
     return bounded
 
@@ -54,7 +54,7 @@ def log_mixture_moments(exponents: Floats, shares: Floats) -> Floats:
     rest = np.log(np.exp(exponents - largest[:, None]) @ shares)
     far = largest + rest + _EXPONENT_ROUNDING * (largest - rest)
     moments: Floats = np.where(small, near, far)
-    return settle(moments, ulps=64 + shares.size)
+    return round_up(moments, ulps=64 + shares.size)
 
 
 def check_probabilities(values: Sequence[float]) -> Floats:
@@ -66,7 +66,7 @@ def check_probabilities(values: Sequence[float]) -> Floats:
     return shares / min(total, 1.0)
 
 
-def _checked(curve: Floats, orders: Floats) -> Floats:
+def _check(curve: Floats, orders: Floats) -> Floats:
     values = check_vector("curve", curve)
     if values.size != orders.size or (values < 0.0).any():
         raise InvalidInput("curve", f"{orders.size} numbers at least 0, one an order", values.tolist())

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from dpledger.accounting.errors import Unproven
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.validation import Floats, check_orders, check_positive, check_rate
 
 __all__ = ["moments_accountant_curve"]
@@ -35,13 +35,13 @@ def moments_accountant_curve(rate: float, mu: float, orders: Floats) -> Floats:
         raise Unproven(f"the closed form needs rate <= 0.2 and noise >= 4, found {rate!r} and {noise!r}")
     if rate == 0.0:
         return np.zeros(orders.size)
-    refused = orders[~_covered(rate, noise, orders)]
+    refused = orders[~_is_covered(rate, noise, orders)]
     if refused.size:
         raise Unproven(f"the closed form covers no order {refused[0]:g} at rate {rate!r} and noise {noise!r}")
-    return settle(2.0 * orders * (rate * mu) ** 2, ulps=8)
+    return round_up(2.0 * orders * (rate * mu) ** 2, ulps=8)
 
 
-def _covered(rate: float, noise: float, orders: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _is_covered(rate: float, noise: float, orders: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Both conditions on α, each with a margin for rounding."""
     logs = np.log1p(1.0 / np.maximum(rate * (orders - 1.0), _LEAST_PRODUCT))
     half = noise * noise / 2.0

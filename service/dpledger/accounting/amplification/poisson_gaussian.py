@@ -135,10 +135,10 @@ def _log_moments(rate: float, mu: float, plan: _Plan) -> Floats:
     check_non_negative("order · mu²", float(orders[-1]) ** 2 * mu * mu)
     if rate == 1.0:
         return widen(orders * (orders - 1.0) * (mu * mu / 2.0), Direction.UP, ulps=8)
-    return _amplified(max(rate, _FLOOR), max(mu, _FLOOR), plan)
+    return _amplify(max(rate, _FLOOR), max(mu, _FLOOR), plan)
 
 
-def _amplified(rate: float, mu: float, plan: _Plan) -> Floats:
+def _amplify(rate: float, mu: float, plan: _Plan) -> Floats:
     """Give each order to the method that suits it."""
     result, far = np.empty(plan.orders.size), _first_far(rate, mu, plan.orders)
     if far < result.size:

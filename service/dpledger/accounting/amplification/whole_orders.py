@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.orders import integers_up_to
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats
@@ -61,7 +61,7 @@ def through_whole_orders(
     moments = np.where(base[wholes.astype(np.intp) - 2] < _HUGE, log_moments(wholes, base), _NOT_AMPLIFIED)
     chords = np.interp(covered, np.append(1.0, wholes), np.append(0.0, moments))
     bound = unamplified.copy()
-    bound[: covered.size] = np.minimum(bound[: covered.size], settle(chords / (covered - 1.0), ulps=8))
+    bound[: covered.size] = np.minimum(bound[: covered.size], round_up(chords / (covered - 1.0), ulps=8))
     return np.minimum.accumulate(bound[::-1])[::-1].copy()
 
 

@@ -8,7 +8,7 @@ from scipy import special
 
 from dpledger.accounting.amplification.poisson_gaussian import poisson_gaussian_log_moment
 from dpledger.accounting.amplification.whole_orders import Curve, log_binomial_sums, through_whole_orders
-from dpledger.accounting.numerics import exp_minus_line, settle
+from dpledger.accounting.numerics import exp_minus_line, round_up
 from dpledger.accounting.orders import integers_up_to
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_non_negative, check_orders, check_rate
@@ -105,7 +105,7 @@ def dominating_pair_curve(rate: float, mu: float, orders: Floats) -> Floats:
     if close.any():
         gaps[close] = np.minimum(gaps[close], _mirror_gap(rate, mu, orders[close]))
     moments += np.log1p(gaps * np.exp(-moments))
-    return np.minimum(settle(moments / (orders - 1.0), ulps=16), unamplified)
+    return np.minimum(round_up(moments / (orders - 1.0), ulps=16), unamplified)
 
 
 def _mirror_gap(rate: float, mu: float, orders: Floats) -> Floats:

@@ -35,7 +35,7 @@ def basic_composition(parts: Sequence[tuple[Number, Number, int]]) -> tuple[floa
     Conditions: one adjacency throughout; also for adaptively chosen ε_i under a filter on the sums.
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006; Dwork and Roth 2014, Theorem 3.16.
     """
-    checked = [_checked(part) for part in parts]
+    checked = [_check(part) for part in parts]
     epsilon = sum((times * epsilon for epsilon, _, times in checked), Fraction(0))
     delta = sum((times * delta for _, delta, times in checked), Fraction(0))
     return (
@@ -44,7 +44,7 @@ def basic_composition(parts: Sequence[tuple[Number, Number, int]]) -> tuple[floa
     )
 
 
-def _checked(part: tuple[Number, Number, int]) -> tuple[Fraction, Fraction, int]:
+def _check(part: tuple[Number, Number, int]) -> tuple[Fraction, Fraction, int]:
     epsilon, delta, times = part
     check_non_negative("epsilon", float(epsilon))
     check_delta("delta", float(delta))
@@ -63,7 +63,7 @@ def dwork_rothblum_vadhan_epsilon(epsilon: float, times: int, slack: float) -> f
     slack = check_open_unit("slack", slack)
     spread = epsilon * math.sqrt(2.0 * times * -math.log(slack))
     drift = times * epsilon * _expm1(epsilon)
-    return check_non_negative("the composed epsilon", _widened(spread + drift))
+    return check_non_negative("the composed epsilon", _widen(spread + drift))
 
 
 def lecture_strong_epsilon(epsilon: float, times: int, slack: float) -> float:
@@ -76,7 +76,7 @@ def lecture_strong_epsilon(epsilon: float, times: int, slack: float) -> float:
     """
     epsilon, times = check_non_negative("epsilon", epsilon), check_count("times", times)
     slack = check_open_unit("slack", slack)
-    total = _widened(2.0 * epsilon * math.sqrt(2.0 * times * (math.log(2.0) - math.log(slack))))
+    total = _widen(2.0 * epsilon * math.sqrt(2.0 * times * (math.log(2.0) - math.log(slack))))
     if total >= 1.0:
         raise Unproven(f"Lemma 15.2 holds for a total epsilon below 1, found {total!r}")
     return total
@@ -107,7 +107,7 @@ def lecture_gaussian_epsilon(mu: float, delta: float) -> float:
     """
     mu, delta = check_non_negative("mu", mu), check_open_unit("delta", delta)
     log_inverse = -math.log(delta)
-    epsilon = _widened(mu * math.sqrt(2.0 * log_inverse))
+    epsilon = _widen(mu * math.sqrt(2.0 * log_inverse))
     most = min(_CLOSED_FORM_MOST, 4.0 * log_inverse)
     if epsilon > most:
         raise Unproven(f"Lemma 1.1 is proven for epsilon up to {most!r}, found {epsilon!r}")
@@ -126,10 +126,10 @@ def lecture_gaussian_noise_std(epsilon: float, delta: float, *, sensitivity: flo
         raise InvalidInput("epsilon", "above 0", epsilon)
     mu = epsilon / math.sqrt(-2.0 * math.log(delta))
     lecture_gaussian_epsilon(widen(mu, Direction.DOWN, ulps=16), delta)
-    return check_non_negative("noise_std", _widened(sensitivity * math.sqrt(times) / mu))
+    return check_non_negative("noise_std", _widen(sensitivity * math.sqrt(times) / mu))
 
 
-def _widened(value: float) -> float:
+def _widen(value: float) -> float:
     return widen(value, Direction.UP, ulps=16) if value else 0.0
 
 

@@ -85,10 +85,10 @@ def compose(plan: Plan, method: str = TIGHT) -> Composition:
     if method == TIGHT:
         return min(_applicable(plan), key=lambda total: total.epsilon)
     by_name = {name: m for m in METHODS for name in (m.name, *m.also)}
-    return _composed(by_name[check_choice("method", method, (TIGHT, *by_name))], plan)
+    return _compose(by_name[check_choice("method", method, (TIGHT, *by_name))], plan)
 
 
-def _composed(method: Method, plan: Plan) -> Composition:
+def _compose(method: Method, plan: Plan) -> Composition:
     epsilon, delta, order = method.apply(plan)
     return Composition(epsilon, delta, method.name, method.theorem, method.conditions, method.source, order)
 
@@ -99,7 +99,7 @@ def _applicable(plan: Plan) -> list[Composition]:
     for method in METHODS:
         if method.tight_candidate:
             try:
-                found.append(_composed(method, plan))
+                found.append(_compose(method, plan))
             except AccountingError as refusal:
                 last = refusal
     if last is not None and not found:

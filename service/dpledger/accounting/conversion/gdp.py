@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import prove_nearby
 from dpledger.accounting.validation import Floats, check_non_negative, check_open_unit
@@ -23,7 +23,7 @@ def gdp_rho(mu: float) -> float:
     most that of N(0, 1) and N(μ, 1).
     """
     mu = check_non_negative("mu", mu)
-    return check_non_negative("mu²/2", settle(mu * mu / 2.0, ulps=2)) if mu else 0.0
+    return check_non_negative("mu²/2", round_up(mu * mu / 2.0, ulps=2)) if mu else 0.0
 
 
 def gdp_renyi(mu: float, orders: Floats) -> Floats:

@@ -11,7 +11,7 @@ from scipy import special
 
 from dpledger.accounting.errors import Unproven
 from dpledger.accounting.mechanisms.pure import pure_curve, pure_mu
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import bracketed_root, prove_nearby
 from dpledger.accounting.validation import Floats, check_delta, check_non_negative, check_open_unit
@@ -101,7 +101,7 @@ def pure_rho(epsilon: float) -> float:
     Source: Steinke 2024, "Tight RDP & zCDP Bounds from Pure DP"; sharpens Bun and Steinke's ε²/2.
     """
     epsilon = check_non_negative("epsilon", epsilon)
-    return settle(epsilon * math.tanh(epsilon / 2.0), ulps=8) if epsilon else 0.0
+    return round_up(epsilon * math.tanh(epsilon / 2.0), ulps=8) if epsilon else 0.0
 
 
 def bun_steinke_pure_rho(epsilon: float) -> float:
@@ -111,7 +111,7 @@ def bun_steinke_pure_rho(epsilon: float) -> float:
     Source: Bun and Steinke 2016, Proposition 1.4; Lee and Kifer 2018, Lemma 3.7.
     """
     epsilon = check_non_negative("epsilon", epsilon)
-    return check_non_negative("epsilon²/2", settle(epsilon * epsilon / 2.0, ulps=2)) if epsilon else 0.0
+    return check_non_negative("epsilon²/2", round_up(epsilon * epsilon / 2.0, ulps=2)) if epsilon else 0.0
 
 
 def pure_renyi(epsilon: float, orders: Floats) -> Floats:

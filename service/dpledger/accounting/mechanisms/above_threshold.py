@@ -17,7 +17,7 @@ from dpledger.accounting.mechanisms.above_threshold_chain import (
 )
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.pure import pure_cost
-from dpledger.accounting.numerics import ratio_above, settle
+from dpledger.accounting.numerics import ratio_above, round_up
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import (
@@ -137,7 +137,7 @@ class AboveThreshold(Mechanism):
                 self.epsilon / 2.0, Direction.UP, ulps=4
             )
         if self.rho is not None:
-            return settle(math.sqrt(self.rho / 3.0), ulps=4), settle(math.sqrt(self.rho / 1.5), ulps=4)
+            return round_up(math.sqrt(self.rho / 3.0), ulps=4), round_up(math.sqrt(self.rho / 1.5), ulps=4)
         assert self.query_scale is not None
         query = ratio_above("sensitivity / query_scale", self.sensitivity, self.query_scale)
         if not self.threshold_scale:

@@ -40,7 +40,7 @@ import numpy as np
 
 from dpledger.accounting.mechanisms.above_threshold_terms import NoiseTerms, gaussian_terms, laplace_terms
 from dpledger.accounting.mechanisms.laplace import laplace_curve
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.validation import Floats
 
 __all__ = [
@@ -112,9 +112,9 @@ class ThresholdChain:
     def curve(self, orders: Floats) -> Floats:
         """The bound at every order, non-decreasing; infinite where this method gives none."""
         parts = np.array_split(orders, math.ceil(orders.size / _ORDERS_AT_ONCE))
-        bounds = np.concatenate([self._searched(part) for part in parts])
+        bounds = np.concatenate([self._minimize_over_split(part) for part in parts])
         rounding = _ROUNDING + _ROUNDING_A_QUERY * (0 if self.queries is None else self.queries)
-        raised = settle(np.where(np.isfinite(bounds), bounds, 0.0) * (1.0 + rounding), ulps=8)
+        raised = round_up(np.where(np.isfinite(bounds), bounds, 0.0) * (1.0 + rounding), ulps=8)
         # A divergence does not decrease with its order, so a bound at a higher order serves the lower.
         raised = np.where(np.isfinite(bounds), raised, np.inf)
         return np.minimum.accumulate(raised[::-1])[::-1]
@@ -137,7 +137,7 @@ class ThresholdChain:
             return np.zeros_like(orders)
         return self.noise.threshold_curve(orders, shares * self.threshold_ratio)
 
-    def _searched(self, orders: Floats) -> Floats:
+    def _minimize_over_split(self, orders: Floats) -> Floats:
         return self.bound(orders, self._best_shares(orders), self.noise.fine)
 
     def _best_shares(self, orders: Floats) -> Floats:

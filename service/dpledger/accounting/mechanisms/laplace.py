@@ -9,7 +9,7 @@ import numpy as np
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.pure import mu_of_error
-from dpledger.accounting.numerics import exp_minus_line, ratio_above, settle
+from dpledger.accounting.numerics import exp_minus_line, ratio_above, round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative, check_positive
 
@@ -63,7 +63,7 @@ def laplace_cost(shift: float, orders: Floats) -> Cost:
     return Cost(
         orders,
         laplace_curve(shift, orders),
-        rho=settle(float(exp_minus_line(np.array(-shift))), ulps=16),
+        rho=round_up(float(exp_minus_line(np.array(-shift))), ulps=16),
         mu=mu_of_error(-math.expm1(-shift / 2.0), -shift / 2.0 - math.log(2.0)),
         pure_epsilon=shift,
     )
@@ -86,5 +86,5 @@ def laplace_curve(shift: float | Floats, orders: Floats) -> Floats:
         rising = exp_minus_line(np.minimum(exponent, _LARGE_EXPONENT))
         near = np.log1p((orders * rising + excess * falling) / (orders + excess)) / excess
         far = shift - np.log1p(excess / orders) / excess
-    curve = settle(np.where(exponent < _LARGE_EXPONENT, near, far), ulps=_CURVE_ULPS)
+    curve = round_up(np.where(exponent < _LARGE_EXPONENT, near, far), ulps=_CURVE_ULPS)
     return np.minimum(curve, shift)

@@ -10,7 +10,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
-from dpledger.accounting.numerics import ratio_above, settle
+from dpledger.accounting.numerics import ratio_above, round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative, check_positive, check_vector
 
@@ -65,12 +65,12 @@ class OutputMixture(Mechanism):
         shares = check_probabilities(self.probabilities)
         halves = np.square(np.array(self.sensitivities) / self.noise_std) / 2.0
         parts = np.array_split(orders, -(-orders.size // _ORDERS_AT_ONCE))
-        return np.concatenate([_mixed(part, halves, shares) for part in parts])
+        return np.concatenate([_mix(part, halves, shares) for part in parts])
 
 
-def _mixed(orders: Floats, halves: Floats, shares: Floats) -> Floats:
+def _mix(orders: Floats, halves: Floats, shares: Floats) -> Floats:
     exponents = np.multiply.outer(orders * (orders - 1.0), halves)
-    return settle(log_mixture_moments(exponents, shares) / (orders - 1.0), ulps=4)
+    return round_up(log_mixture_moments(exponents, shares) / (orders - 1.0), ulps=4)
 
 
 def _plain(field: str, values: Any) -> tuple[float, ...]:

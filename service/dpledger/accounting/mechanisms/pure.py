@@ -9,7 +9,7 @@ from scipy import special
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.mechanisms.base import Mechanism
-from dpledger.accounting.numerics import settle
+from dpledger.accounting.numerics import round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative
 
@@ -55,7 +55,7 @@ def pure_cost(epsilon: float, orders: Floats) -> Cost:
     """
     if check_non_negative("epsilon", epsilon) == 0.0:
         return Cost.zero(orders)
-    rho = settle(epsilon * math.tanh(epsilon / 2.0), ulps=8)
+    rho = round_up(epsilon * math.tanh(epsilon / 2.0), ulps=8)
     return Cost(orders, pure_curve(epsilon, orders), rho=rho, mu=pure_mu(epsilon), pure_epsilon=epsilon)
 
 
@@ -74,7 +74,7 @@ def pure_curve(epsilon: float, orders: Floats) -> Floats:
     ratio = np.expm1(np.minimum(exponent, _LARGE_EXPONENT)) * -decay / (1.0 + math.exp(-epsilon))
     near = np.log1p(ratio) / excess
     far = epsilon - math.log1p(math.exp(-epsilon)) / excess
-    curve = settle(np.where(exponent < _LARGE_EXPONENT, near, far), ulps=_CURVE_ULPS)
+    curve = round_up(np.where(exponent < _LARGE_EXPONENT, near, far), ulps=_CURVE_ULPS)
     return np.minimum(curve, epsilon)
 
 
@@ -101,10 +101,10 @@ def mu_of_error(advantage: float, log_error: float) -> float:
         log(error): exact for small errors.
     """
     if advantage < 0.5:
-        return settle(2.0 * math.sqrt(2.0) * float(special.erfinv(advantage)), ulps=16)
+        return round_up(2.0 * math.sqrt(2.0) * float(special.erfinv(advantage)), ulps=16)
     quantile = float(special.ndtri_exp(log_error))
     hazard = math.sqrt(2.0 / math.pi) / float(special.erfcx(-quantile / math.sqrt(2.0)))
     # ndtri_exp is up to 3,000 units off in the far tail; a Newton step on log Φ, which is concave and
     # therefore left on the side of the larger μ, mends it.
     quantile -= (float(special.log_ndtr(quantile)) - log_error) / hazard
-    return settle(-2.0 * quantile, ulps=16)
+    return round_up(-2.0 * quantile, ulps=16)

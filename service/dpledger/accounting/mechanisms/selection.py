@@ -9,7 +9,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import AdjacencyMismatch
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.mechanisms.pure import pure_cost, pure_curve, pure_mu
-from dpledger.accounting.numerics import log_sinhc, ratio_above, settle
+from dpledger.accounting.numerics import log_sinhc, ratio_above, round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import (
     Floats,
@@ -104,9 +104,9 @@ def bounded_range_cost(epsilon: float, orders: Floats) -> Cost:
     """
     if check_non_negative("epsilon", epsilon) == 0.0:
         return Cost.zero(orders)
-    rho = settle(epsilon * epsilon / 8.0, ulps=2)
+    rho = round_up(epsilon * epsilon / 8.0, ulps=2)
     with np.errstate(over="ignore", invalid="ignore"):
-        line = settle(orders * rho, ulps=1)
+        line = round_up(orders * rho, ulps=1)
         tight = bounded_range_curve(epsilon, orders)
     # fmin passes over a tight value that overflowed to nan: the other two are bounds by themselves.
     curve = np.fmin(np.fmin(tight, line), pure_curve(epsilon, orders))
@@ -131,7 +131,7 @@ def bounded_range_curve(epsilon: float, orders: Floats) -> Floats:
     second = excess * log_sinhc(excess * epsilon / 2.0)
     third = log_sinhc(np.array(epsilon / 2.0))
     difference = first - second - third + _MARGIN * (first + second + third)
-    return settle(difference / excess, ulps=2)
+    return round_up(difference / excess, ulps=2)
 
 
 def _check_monotonic(theorem: str, monotonic: bool, adjacency: Adjacency) -> None:

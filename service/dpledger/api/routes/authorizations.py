@@ -5,14 +5,14 @@ import contextlib
 from fastapi import APIRouter, Request, Response
 
 from dpledger.accounting.errors import AccountingError
-from dpledger.api.answers import AuthorizationAnswer, BulkAnswer
-from dpledger.api.authorizing import AuthorizationDesk
-from dpledger.api.body import LISTS
-from dpledger.api.house import takes_long
-from dpledger.api.keyed import SHORT_LIST, HouseOf, IntentOf, decided_list
-from dpledger.api.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
-from dpledger.api.routing import GuardedRoute, caller_of, guarded
-from dpledger.api.schemas import BulkBody
+from dpledger.api.deps import SHORT_LIST, IntentOf, ServicesDependency, decided_list
+from dpledger.api.fast_path import AuthorizationEndpoint
+from dpledger.api.http.body import LISTS
+from dpledger.api.http.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
+from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.schemas.requests import BulkBody
+from dpledger.api.schemas.responses import AuthorizationAnswer, BulkAnswer
+from dpledger.api.services import is_expensive
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.errors import LedgerError
 
@@ -30,11 +30,11 @@ _REFUSALS = (BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN)
     openapi_extra={"requestBody": {"required": True, **_SPEND}},
     summary="Authorize one step",
 )
-@guarded(Scope.SPEND, keyed=True, may_answer=_REFUSALS)
+@require_scope(Scope.SPEND, idempotent=True, may_answer=_REFUSALS)
 async def post_authorization(request: Request, dataset: str) -> Response:
     """Decide one step and record it; the answer comes after the commit."""
-    desk: AuthorizationDesk = request.app.desk
-    return (await desk.answer(dataset, request.scope, request.receive)).response()
+    responses: AuthorizationEndpoint = request.app.responses
+    return (await responses.answer(dataset, request.scope, request.receive)).response()
 
 
 @router.post(
@@ -43,14 +43,16 @@ async def post_authorization(request: Request, dataset: str) -> Response:
     responses={201: {"model": BulkAnswer}},
     summary="Authorize a list across datasets and partitions",
 )
-@guarded(Scope.SPEND, keyed=True, may_answer=[*_REFUSALS, NOT_FOUND], limits=LISTS)
-async def post_authorizations(request: Request, body: BulkBody, house: HouseOf, intent: IntentOf) -> Response:
+@require_scope(Scope.SPEND, idempotent=True, may_answer=[*_REFUSALS, NOT_FOUND], limits=LISTS)
+async def post_authorizations(
+    request: Request, body: BulkBody, services: ServicesDependency, call: IntentOf
+) -> Response:
     """Decide a list in one transaction: all or nothing, or each on its own."""
     for name in {item.dataset for item in body.items}:
         caller_of(request).require_dataset(name)
     long = len(body.items) > SHORT_LIST
-    spends = await (house.lists.run(body.spends) if long else house.compute(body.spends))
-    for spend in filter(takes_long, spends):
+    spends = await (services.lists.run(body.spends) if long else services.compute(body.spends))
+    for spend in filter(is_expensive, spends):
         with contextlib.suppress(LedgerError, AccountingError):  # told item by item
-            await house.price(spend)
-    return await decided_list(house, intent, spends, body.mode)
+            await services.price(spend)
+    return await decided_list(services, call, spends, body.mode)

@@ -5,14 +5,14 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter
 
-from dpledger.api.answering import BUSY
-from dpledger.api.answers import CostAnswer
-from dpledger.api.house import LONG
-from dpledger.api.keyed import CallerOf, HouseOf, answered
-from dpledger.api.problems import ADJACENCY_MISMATCH, UNPROVEN
-from dpledger.api.routing import GuardedRoute, guarded
-from dpledger.api.schemas import CostRequest
-from dpledger.api.worker import TOO_HARD
+from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
+from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN
+from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.queries.worker import TOO_HARD
+from dpledger.api.queries.worker_pool import BUSY
+from dpledger.api.schemas.requests import CostRequest
+from dpledger.api.schemas.responses import CostAnswer
+from dpledger.api.services import LONG
 from dpledger.auth.scopes import Scope
 
 __all__ = ["router"]
@@ -21,9 +21,9 @@ router = APIRouter(prefix="/v1", tags=["accounting"], route_class=GuardedRoute)
 
 
 @router.post("/costs", response_model=CostAnswer, summary="What a step would cost")
-@guarded(Scope.READ, may_answer=[ADJACENCY_MISMATCH, UNPROVEN, BUSY, TOO_HARD])
-async def post_costs(request: CostRequest, house: HouseOf, caller: CallerOf) -> Any:
+@require_scope(Scope.READ, may_answer=[ADJACENCY_MISMATCH, UNPROVEN, BUSY, TOO_HARD])
+async def post_costs(request: CostRequest, services: ServicesDependency, caller: CallerOf) -> Any:
     """Answer the proven cost of a step in every notion that applies; nothing is recorded."""
     if any(release.mechanism in LONG for release in request.releases):
-        return await answered(house, request, caller)
+        return await evaluate_query(services, request, caller)
     return CostAnswer.of(await anyio.to_thread.run_sync(request.cost))

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from dpledger.accounting.errors import InvalidInput
-from dpledger.api.answers import BudgetAnswer, BudgetChangeAnswer, DatasetAnswer, DatasetPage, OpenedAnswer
-from dpledger.api.keyed import HouseOf, IntentOf, decided
-from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
-from dpledger.api.problems import (
+from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
+from dpledger.api.http.problems import (
     ADJACENCY_MISMATCH,
     ALREADY_EXISTS,
     INVALID_INPUT,
@@ -18,16 +17,23 @@ from dpledger.api.problems import (
     UNREACHABLE,
     RefusedRequest,
 )
-from dpledger.api.rendering import shown, tagged
-from dpledger.api.routing import GuardedRoute, caller_of, guarded
-from dpledger.api.schemas import BudgetChangeBody, DatasetBody, Search
+from dpledger.api.http.rendering import to_json_response, with_etag
+from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.schemas.requests import BudgetChangeBody, DatasetBody, Search
+from dpledger.api.schemas.responses import (
+    BudgetAnswer,
+    BudgetChangeAnswer,
+    DatasetAnswer,
+    DatasetPage,
+    OpenedAnswer,
+)
 from dpledger.auth.scopes import Scope
-from dpledger.ledger.budget import Budget
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.requests import Answer
 from dpledger.ledger.planning import plan_of
-from dpledger.ledger.ports import Intent, NewDataset
-from dpledger.ledger.reading import LedgerReader
-from dpledger.ledger.requests import Answer
+from dpledger.ledger.ports import IdempotentRequest, NewDataset
+from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.service import LedgerService
 
 __all__ = ["router"]
@@ -37,14 +43,16 @@ _BUDGET_PROBLEMS = (ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE)
 
 
 @router.post("", status_code=201, responses={201: {"model": OpenedAnswer}}, summary="Open a dataset")
-@guarded(Scope.ADMIN, keyed=True, may_answer=[ALREADY_EXISTS, *_BUDGET_PROBLEMS])
-async def post_dataset(request: Request, body: DatasetBody, house: HouseOf, intent: IntentOf) -> Response:
+@require_scope(Scope.ADMIN, idempotent=True, may_answer=[ALREADY_EXISTS, *_BUDGET_PROBLEMS])
+async def post_dataset(
+    request: Request, body: DatasetBody, services: ServicesDependency, call: IntentOf
+) -> Response:
     """Open a dataset; its budget's rule, orders and weights are fixed from here on."""
     caller_of(request).require_dataset(body.name)
-    return await decided(house, intent, open_dataset, house.ledger, body)
+    return await decide_once(services, call, open_dataset, services.ledger, body)
 
 
-def open_dataset(ledger: LedgerService, body: DatasetBody, intent: Intent) -> Answer:
+def open_dataset(ledger: LedgerService, body: DatasetBody, call: IdempotentRequest) -> Answer:
     """Read the budget and open the dataset."""
     fields = body.budget.fields()
     dataset = NewDataset(
@@ -58,14 +66,14 @@ def open_dataset(ledger: LedgerService, body: DatasetBody, intent: Intent) -> An
         at_us=0,
         plan=plan_of(fields, body.adjacency),
     )
-    return ledger.open_dataset(dataset, intent)
+    return ledger.open_dataset(dataset, call)
 
 
 @router.get("", responses={200: {"model": DatasetPage}}, summary="List datasets")
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
 def get_datasets(
     request: Request,
-    house: HouseOf,
+    services: ServicesDependency,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
     search: Annotated[Search | None, Query(description="Part of the name or description.")] = None,
@@ -73,13 +81,13 @@ def get_datasets(
     """List the datasets that the token reaches, by name."""
     after, allowed = text_after(cursor), caller_of(request).datasets
     if allowed is None:
-        found = house.reader.datasets(after, limit + 1, search)
+        found = services.reader.datasets(after, limit + 1, search)
     else:
-        found = _allowed(house.reader, sorted(allowed), after, limit + 1, search)
-    return shown(page(found, limit, lambda item: item["name"]))
+        found = _visible(services.reader, sorted(allowed), after, limit + 1, search)
+    return to_json_response(page(found, limit, lambda item: item["name"]))
 
 
-def _allowed(
+def _visible(
     reader: LedgerReader, names: list[str], after: str, limit: int, search: str | None
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
@@ -99,21 +107,21 @@ def _mentions(item: dict[str, Any], wanted: str) -> bool:
 
 
 @router.get("/{dataset}", responses={200: {"model": DatasetAnswer}}, summary="Show a dataset")
-@guarded(Scope.READ)
-def get_dataset(dataset: str, house: HouseOf) -> Response:
+@require_scope(Scope.READ)
+def get_dataset(dataset: str, services: ServicesDependency) -> Response:
     """Show a dataset; ETag is the sequence number that it is true at."""
-    return tagged(house.reader.dataset(dataset))
+    return with_etag(services.reader.dataset(dataset))
 
 
 @router.get("/{dataset}/budget", responses={200: {"model": BudgetAnswer}}, summary="What is left")
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
 def get_budget(
     dataset: str,
-    house: HouseOf,
+    services: ServicesDependency,
     delta: Annotated[float | None, Query(description="The δ at which the running ε is shown.")] = None,
 ) -> Response:
     """Show limit, spent, reserved and remaining; ETag is the sequence number that they are true at."""
-    return tagged(house.reader.budget(dataset, delta))
+    return with_etag(services.reader.budget(dataset, delta))
 
 
 @router.post(
@@ -122,21 +130,23 @@ def get_budget(
     responses={201: {"model": BudgetChangeAnswer}},
     summary="Change a budget",
 )
-@guarded(
+@require_scope(
     Scope.ADMIN,
-    keyed=True,
+    idempotent=True,
     may_answer=[PRECONDITION_FAILED, PRECONDITION_REQUIRED, *_BUDGET_PROBLEMS],
 )
 async def post_budget_change(
     dataset: str,
     body: BudgetChangeBody,
-    house: HouseOf,
-    intent: IntentOf,
+    services: ServicesDependency,
+    call: IntentOf,
     if_match: Annotated[str | None, Header(description="The ETag of the dataset or its budget.")] = None,
 ) -> Response:
     """Set another limit under the same rule; below what is spent it closes the dataset to spending."""
     fields, sequence = body.budget.fields(), _sequence(if_match)
-    return await decided(house, intent, house.ledger.change_budget, dataset, fields, body.reason, sequence)
+    return await decide_once(
+        services, call, services.ledger.change_budget, dataset, fields, body.reason, sequence
+    )
 
 
 def _sequence(if_match: str | None) -> int:

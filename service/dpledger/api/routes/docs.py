@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter, Response
 
-from dpledger.api.browsing import ASSETS, asset, docs_page, redoc_page
-from dpledger.api.routing import GuardedRoute, public
+from dpledger.api.docs_ui import ASSETS, asset, docs_page, redoc_page
+from dpledger.api.http.routing import GuardedRoute, public
 from dpledger.ledger.errors import NotFound
 
 __all__ = ["router"]

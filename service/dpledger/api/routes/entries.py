@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from starlette.responses import StreamingResponse
 
-from dpledger.api.answers import EntryAnswer, EntryPage, RunPage, VerificationAnswer
-from dpledger.api.keyed import HouseOf
-from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page, text_after
-from dpledger.api.problems import INVALID_INPUT
-from dpledger.api.rendering import shown
-from dpledger.api.routing import GuardedRoute, guarded
-from dpledger.api.schemas import Name
+from dpledger.api.deps import ServicesDependency
+from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page, text_after
+from dpledger.api.http.problems import INVALID_INPUT
+from dpledger.api.http.rendering import to_json_response
+from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.schemas.requests import Name
+from dpledger.api.schemas.responses import EntryAnswer, EntryPage, RunPage, VerificationAnswer
 from dpledger.auth.scopes import Scope
-from dpledger.ledger.entries import EntryKind
+from dpledger.ledger.model.entries import EntryKind
 from dpledger.ledger.ports import EntryFilter
 
 __all__ = ["router"]
@@ -26,10 +26,10 @@ _NDJSON = "application/x-ndjson"
 
 
 @router.get("/entries", responses={200: {"model": EntryPage}}, summary="List entries")
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
 def get_entries(
     dataset: str,
-    house: HouseOf,
+    services: ServicesDependency,
     kind: Annotated[EntryKind | None, Query()] = None,
     run: Annotated[Name | None, Query()] = None,
     partition: Annotated[Name | None, Query()] = None,
@@ -46,29 +46,35 @@ def get_entries(
         partition=partition,
         newest_first=newest_first,
     )
-    return shown(page(house.reader.entries(dataset, chosen), limit, lambda item: item["sequence"]))
+    return to_json_response(
+        page(services.reader.entries(dataset, chosen), limit, lambda item: item["sequence"])
+    )
 
 
 @router.get("/entries/{sequence}", responses={200: {"model": EntryAnswer}}, summary="Show an entry")
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
-def get_entry(dataset: str, sequence: Annotated[int, Path(ge=1, le=2**62)], house: HouseOf) -> Response:
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
+def get_entry(
+    dataset: str, sequence: Annotated[int, Path(ge=1, le=2**62)], services: ServicesDependency
+) -> Response:
     """Show one entry."""
-    return shown(house.reader.entry(dataset, sequence))
+    return to_json_response(services.reader.entry(dataset, sequence))
 
 
 @router.get("/runs", responses={200: {"model": RunPage}}, summary="What each run has spent")
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
-def get_runs(dataset: str, house: HouseOf, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> Response:
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
+def get_runs(
+    dataset: str, services: ServicesDependency, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> Response:
     """List runs by name with what each has spent, settled and authorized."""
-    found = house.reader.runs(dataset, text_after(cursor), limit + 1)
-    return shown(page(found, limit, lambda item: item["run"]))
+    found = services.reader.runs(dataset, text_after(cursor), limit + 1)
+    return to_json_response(page(found, limit, lambda item: item["run"]))
 
 
 @router.get("/verification", responses={200: {"model": VerificationAnswer}}, summary="Verify the ledger")
-@guarded(Scope.READ)
-def get_verification(dataset: str, house: HouseOf) -> Response:
+@require_scope(Scope.READ)
+def get_verification(dataset: str, services: ServicesDependency) -> Response:
     """Replay every entry: whether the chain holds and the stored totals are what the entries say."""
-    return shown(house.reader.verification(dataset))
+    return to_json_response(services.reader.verification(dataset))
 
 
 @router.get(
@@ -77,12 +83,12 @@ def get_verification(dataset: str, house: HouseOf) -> Response:
     responses={200: {"content": {_NDJSON: {"schema": {"type": "string"}}}}},
     summary="Export the ledger",
 )
-@guarded(Scope.READ)
-def get_export(dataset: str, house: HouseOf) -> Response:
+@require_scope(Scope.READ)
+def get_export(dataset: str, services: ServicesDependency) -> Response:
     """Send every entry as a line of JSON, oldest first."""
     # Asked before the answer starts: afterwards an unknown dataset could no longer be a 404.
-    house.reader.dataset(dataset)
-    return StreamingResponse(_chunks(house.reader.export(dataset)), media_type=_NDJSON)
+    services.reader.dataset(dataset)
+    return StreamingResponse(_chunks(services.reader.export(dataset)), media_type=_NDJSON)
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from dpledger.api.keyed import HouseOf
-from dpledger.api.problems import UNAVAILABLE
-from dpledger.api.routing import GuardedRoute, public
+from dpledger.api.deps import ServicesDependency
+from dpledger.api.http.problems import UNAVAILABLE
+from dpledger.api.http.routing import GuardedRoute, public
 
 __all__ = ["router"]
 
@@ -36,9 +36,9 @@ async def healthz() -> Health:
 
 @router.get("/readyz", summary="The process can serve")
 @public(UNAVAILABLE)
-def readyz(house: HouseOf) -> Readiness:
+def readyz(services: ServicesDependency) -> Readiness:
     """Answer while the database can be reached and has the schema, and the standby, that are needed."""
-    found = house.storage.ready()
-    if house.standby is not None:
-        house.standby.refuse_unready()
+    found = services.storage.ready()
+    if services.standby is not None:
+        services.standby.refuse_unready()
     return Readiness(database=found["database"], schema_revision=found["schema"])

@@ -4,9 +4,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from dpledger.api.keyed import HouseOf
+from dpledger.api.deps import ServicesDependency
+from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
 from dpledger.api.metrics import CONTENT_TYPE
-from dpledger.api.routing import GuardedRoute, caller_of, guarded
 from dpledger.auth.scopes import Scope
 
 __all__ = ["router"]
@@ -16,8 +16,8 @@ _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"sche
 
 
 @router.get("/metrics", responses=_TEXT, response_class=Response, summary="Metrics for Prometheus")
-@guarded(Scope.READ)
-def get_metrics(request: Request, house: HouseOf) -> Response:
+@require_scope(Scope.READ)
+def get_metrics(request: Request, services: ServicesDependency) -> Response:
     """Answer counts, times and levels; they concern every dataset, and so must the token."""
     caller_of(request).require_all_datasets()
-    return Response(house.metrics.text(), media_type=CONTENT_TYPE)
+    return Response(services.metrics.text(), media_type=CONTENT_TYPE)

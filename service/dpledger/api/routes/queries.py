@@ -1,4 +1,4 @@
-"""Questions about costs: conversions, amplifications, compositions, calibrations, forecasts.
+"""WorkerPool about costs: conversions, amplifications, compositions, calibrations, forecasts.
 
 Nothing is recorded. Whatever needs the processor for long is answered by the worker process, so that no
 question can hold up an authorization.
@@ -9,27 +9,27 @@ import json
 import anyio.to_thread
 from fastapi import APIRouter, Response
 
-from dpledger.api.answering import BUSY, as_told
-from dpledger.api.forecasting import charge_question, forecast, read_state
-from dpledger.api.keyed import CallerOf, HouseOf, answered
-from dpledger.api.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
-from dpledger.api.query_answers import (
-    AmplificationAnswer,
-    CalibrationAnswer,
-    CompositionAnswer,
-    ConversionAnswer,
-    ForecastAnswer,
-)
-from dpledger.api.query_bodies import (
+from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
+from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
+from dpledger.api.http.rendering import with_etag
+from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.queries.forecast import charge_query, forecast, read_state
+from dpledger.api.queries.requests import (
     AmplificationBody,
     CalibrationBody,
     CompositionBody,
     ConversionBody,
     ForecastBody,
 )
-from dpledger.api.rendering import tagged
-from dpledger.api.routing import GuardedRoute, guarded
-from dpledger.api.worker import TOO_HARD
+from dpledger.api.queries.worker import TOO_HARD
+from dpledger.api.queries.worker_pool import BUSY, to_raw_response
+from dpledger.api.schemas.query_responses import (
+    AmplificationAnswer,
+    CalibrationAnswer,
+    CompositionAnswer,
+    ConversionAnswer,
+    ForecastAnswer,
+)
 from dpledger.auth.scopes import Scope
 
 __all__ = ["router"]
@@ -39,31 +39,37 @@ _PROBLEMS = (BUSY, TOO_HARD, ADJACENCY_MISMATCH, UNPROVEN)
 
 
 @router.post("/conversions", responses={200: {"model": ConversionAnswer}}, summary="Convert a guarantee")
-@guarded(Scope.READ, may_answer=_PROBLEMS)
-async def post_conversions(body: ConversionBody, house: HouseOf, caller: CallerOf) -> Response:
+@require_scope(Scope.READ, may_answer=_PROBLEMS)
+async def post_conversions(body: ConversionBody, services: ServicesDependency, caller: CallerOf) -> Response:
     """Answer what a guarantee implies in another notion, or with ``goal`` what may be spent to reach it."""
-    return await answered(house, body, caller)
+    return await evaluate_query(services, body, caller)
 
 
 @router.post("/amplifications", responses={200: {"model": AmplificationAnswer}}, summary="Cost on a sample")
-@guarded(Scope.READ, may_answer=_PROBLEMS)
-async def post_amplifications(body: AmplificationBody, house: HouseOf, caller: CallerOf) -> Response:
+@require_scope(Scope.READ, may_answer=_PROBLEMS)
+async def post_amplifications(
+    body: AmplificationBody, services: ServicesDependency, caller: CallerOf
+) -> Response:
     """Answer what releases, or an (ε, δ), cost on a sample, by the tightest theorem or a named one."""
-    return await answered(house, body, caller)
+    return await evaluate_query(services, body, caller)
 
 
 @router.post("/compositions", responses={200: {"model": CompositionAnswer}}, summary="Compose a fixed plan")
-@guarded(Scope.READ, may_answer=_PROBLEMS)
-async def post_compositions(body: CompositionBody, house: HouseOf, caller: CallerOf) -> Response:
+@require_scope(Scope.READ, may_answer=_PROBLEMS)
+async def post_compositions(
+    body: CompositionBody, services: ServicesDependency, caller: CallerOf
+) -> Response:
     """Answer the total of steps fixed in advance; adaptive work is what a dataset's budget is for."""
-    return await answered(house, body, caller)
+    return await evaluate_query(services, body, caller)
 
 
 @router.post("/calibrations", responses={200: {"model": CalibrationAnswer}}, summary="Calibrate a plan")
-@guarded(Scope.READ, may_answer=[*_PROBLEMS, UNREACHABLE])
-async def post_calibrations(body: CalibrationBody, house: HouseOf, caller: CallerOf) -> Response:
+@require_scope(Scope.READ, may_answer=[*_PROBLEMS, UNREACHABLE])
+async def post_calibrations(
+    body: CalibrationBody, services: ServicesDependency, caller: CallerOf
+) -> Response:
     """Answer the least noise, or the most steps or the highest rate, with which a plan meets its target."""
-    return await answered(house, body, caller)
+    return await evaluate_query(services, body, caller)
 
 
 @router.post(
@@ -71,11 +77,13 @@ async def post_calibrations(body: CalibrationBody, house: HouseOf, caller: Calle
     responses={200: {"model": ForecastAnswer}},
     summary="How many more such steps fit",
 )
-@guarded(Scope.READ, may_answer=_PROBLEMS)
-async def post_forecast(dataset: str, body: ForecastBody, house: HouseOf, caller: CallerOf) -> Response:
+@require_scope(Scope.READ, may_answer=_PROBLEMS)
+async def post_forecast(
+    dataset: str, body: ForecastBody, services: ServicesDependency, caller: CallerOf
+) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
-    state = await anyio.to_thread.run_sync(read_state, house.storage, dataset, body.partition)
-    found = await house.questions.ask(charge_question(body, state[0]), caller.id)
+    state = await anyio.to_thread.run_sync(read_state, services.storage, dataset, body.partition)
+    found = await services.questions.ask(charge_query(body, state[0]), caller.id)
     if found[0] != 200:
-        return as_told(found, house.questions.retry_seconds).response()
-    return tagged(forecast(state, json.loads(found[1])))
+        return to_raw_response(found, services.questions.retry_seconds).response()
+    return with_etag(forecast(state, json.loads(found[1])))

@@ -2,24 +2,29 @@
 
 from fastapi import APIRouter, Request, Response
 
-from dpledger.api.answers import ReservationAnswer, ReservationPage, ReservationState, SettlementAnswer
-from dpledger.api.house import takes_long
-from dpledger.api.keyed import HouseOf, IntentOf, decided
-from dpledger.api.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
-from dpledger.api.problems import (
+from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
+from dpledger.api.http.problems import (
     ADJACENCY_MISMATCH,
     BUDGET_EXHAUSTED,
     INVALID_INPUT,
     RESERVATION_CLOSED,
     UNPROVEN,
 )
-from dpledger.api.rendering import shown
-from dpledger.api.routing import GuardedRoute, caller_of, guarded
-from dpledger.api.schemas import DATASET_NAME, ReservationBody, SettlementBody
+from dpledger.api.http.rendering import to_json_response
+from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.schemas.requests import DATASET_NAME, ReservationBody, SettlementBody
+from dpledger.api.schemas.responses import (
+    ReservationAnswer,
+    ReservationPage,
+    ReservationState,
+    SettlementAnswer,
+)
+from dpledger.api.services import is_expensive
 from dpledger.auth.scopes import Scope
-from dpledger.ledger.answers import parse_identifier
 from dpledger.ledger.errors import NotFound
-from dpledger.ledger.requests import Settlement
+from dpledger.ledger.model.requests import Settlement
+from dpledger.ledger.responses import parse_identifier
 
 __all__ = ["router"]
 
@@ -32,13 +37,17 @@ router = APIRouter(prefix="/v1", tags=["reservations"], route_class=GuardedRoute
     responses={201: {"model": ReservationAnswer}},
     summary="Reserve repetitions of a step",
 )
-@guarded(Scope.SPEND, keyed=True, may_answer=[BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN])
-async def post_reservation(dataset: str, body: ReservationBody, house: HouseOf, intent: IntentOf) -> Response:
+@require_scope(Scope.SPEND, idempotent=True, may_answer=[BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN])
+async def post_reservation(
+    dataset: str, body: ReservationBody, services: ServicesDependency, call: IntentOf
+) -> Response:
     """Hold up to ``times`` repetitions; what is not settled in time is charged in full."""
-    spend = await house.compute(body.to_spend, dataset)
-    if takes_long(spend):
-        await house.price(spend)  # the ledger finds it remembered, and no writer waits for it
-    return await decided(house, intent, house.ledger.reserve, spend, body.times, body.expires_in_seconds)
+    spend = await services.compute(body.to_spend, dataset)
+    if is_expensive(spend):
+        await services.price(spend)  # the ledger finds it remembered, and no writer waits for it
+    return await decide_once(
+        services, call, services.ledger.reserve, spend, body.times, body.expires_in_seconds
+    )
 
 
 @router.get(
@@ -46,13 +55,13 @@ async def post_reservation(dataset: str, body: ReservationBody, house: HouseOf, 
     responses={200: {"model": ReservationPage}},
     summary="List open reservations",
 )
-@guarded(Scope.READ, may_answer=[INVALID_INPUT])
+@require_scope(Scope.READ, may_answer=[INVALID_INPUT])
 def get_reservations(
-    dataset: str, house: HouseOf, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    dataset: str, services: ServicesDependency, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> Response:
     """List what is held and not yet settled."""
-    found = house.reader.reservations(dataset, number_after(cursor), limit + 1)
-    return shown(page(found, limit, lambda item: item["id"].rpartition("~")[2]))
+    found = services.reader.reservations(dataset, number_after(cursor), limit + 1)
+    return to_json_response(page(found, limit, lambda item: item["id"].rpartition("~")[2]))
 
 
 @router.post(
@@ -61,9 +70,9 @@ def get_reservations(
     responses={201: {"model": SettlementAnswer}},
     summary="Settle a reservation",
 )
-@guarded(Scope.SPEND, keyed=True, may_answer=[RESERVATION_CLOSED])
+@require_scope(Scope.SPEND, idempotent=True, may_answer=[RESERVATION_CLOSED])
 async def post_settlement(
-    request: Request, reservation: str, body: SettlementBody, house: HouseOf, intent: IntentOf
+    request: Request, reservation: str, body: SettlementBody, services: ServicesDependency, call: IntentOf
 ) -> Response:
     """Close a reservation; the caller states that what was not used released nothing.
 
@@ -73,7 +82,7 @@ async def post_settlement(
     dataset, sequence = _reached(request, reservation)
     by_admin = Scope.ADMIN in caller_of(request).scopes
     settlement = Settlement(dataset, sequence, body.used, body.statement, by_admin)
-    return await decided(house, intent, house.ledger.settle, settlement)
+    return await decide_once(services, call, services.ledger.settle, settlement)
 
 
 @router.get(
@@ -81,11 +90,11 @@ async def post_settlement(
     responses={200: {"model": ReservationState}},
     summary="Show whether a reservation is open",
 )
-@guarded(Scope.READ)
-def get_reservation(request: Request, reservation: str, house: HouseOf) -> Response:
+@require_scope(Scope.READ)
+def get_reservation(request: Request, reservation: str, services: ServicesDependency) -> Response:
     """Show a reservation, closed ones too: whoever holds one can see that it was settled elsewhere."""
     dataset, sequence = _reached(request, reservation)
-    return shown(house.reader.reservation(dataset, sequence, house.clock.now_us()))
+    return to_json_response(services.reader.reservation(dataset, sequence, services.clock.now_us()))
 
 
 def _reached(request: Request, reservation: str) -> tuple[str, int]:

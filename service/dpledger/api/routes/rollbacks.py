@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter, Response
 
-from dpledger.api.answers import RollbackAnswer
-from dpledger.api.keyed import HouseOf, IntentOf, decided
-from dpledger.api.routing import GuardedRoute, guarded
-from dpledger.api.schemas import RollbackBody
+from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.schemas.requests import RollbackBody
+from dpledger.api.schemas.responses import RollbackAnswer
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.marks import Mark
 
@@ -20,10 +20,10 @@ router = APIRouter(prefix="/v1/datasets/{dataset}", tags=["datasets"], route_cla
     responses={201: {"model": RollbackAnswer}},
     summary="Accept a rollback",
 )
-@guarded(Scope.ADMIN, keyed=True)
+@require_scope(Scope.ADMIN, idempotent=True)
 async def post_rollback_acceptance(
-    dataset: str, body: RollbackBody, house: HouseOf, intent: IntentOf
+    dataset: str, body: RollbackBody, services: ServicesDependency, call: IntentOf
 ) -> Response:
     """Give up entries that the ledger has lost, and go on from where it is."""
     lost = Mark(body.sequence, bytes.fromhex(body.entry))
-    return await decided(house, intent, house.ledger.accept_rollback, dataset, lost, body.reason)
+    return await decide_once(services, call, services.ledger.accept_rollback, dataset, lost, body.reason)

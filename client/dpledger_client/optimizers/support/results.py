@@ -1,0 +1,194 @@
+"""What an optimizer gives back: the parameters, and every charge on the way to them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+
+from dpledger_client._arrays import Floats
+from dpledger_client._models import Cost, Granted
+from dpledger_client.errors import BudgetExhausted
+from dpledger_client.releases import Release
+from dpledger_client.samples import Sample
+
+__all__ = ["Charge", "Charged", "History", "Iterate", "Note", "Noted", "Record", "Result", "total_cost"]
+
+
+class Charge(NamedTuple):
+    """One step that the ledger charged.
+
+    Attributes
+    ----------
+    id, sequence
+        The authorization or reservation, and its place in the ledger.
+    dataset, partition
+        Where it was charged.
+    releases, sample
+        What was asked, as it was described to the ledger.
+    cost
+        What this step cost.
+    repetition
+        Its number among the steps of a reservation, or None if it was authorized by itself.
+    """
+
+    id: str
+    sequence: int
+    dataset: str
+    partition: str | None
+    releases: tuple[Release, ...]
+    sample: Sample
+    cost: Cost
+    repetition: int | None = None
+
+    @classmethod
+    def of(
+        cls, granted: Granted, releases: tuple[Release, ...], sample: Sample, repetition: int | None
+    ) -> "Charge":
+        """What was granted, as a charge."""
+        return cls(
+            granted.id,
+            granted.sequence,
+            granted.dataset,
+            granted.partition,
+            releases,
+            sample,
+            granted.cost,
+            repetition,
+        )
+
+
+class Record(NamedTuple):
+    """One iteration: its charges, and what the method tells of it. Nothing here is secret."""
+
+    iteration: int
+    charges: tuple[Charge, ...]
+    details: Mapping[str, Any]
+
+
+Noted: TypeAlias = tuple[Granted, tuple[Release, ...], Sample, int | None]
+"""What :meth:`Charge.of` takes."""
+Note: TypeAlias = tuple[int, Sequence[Noted], Mapping[str, Any]]
+"""The same of a whole record: iteration, charges and details."""
+
+
+class History(Sequence[Record]):
+    """One record an iteration, made when it is looked at: a note must cost a training next to nothing."""
+
+    def __init__(self, notes: Sequence[Note]) -> None:
+        self._notes = notes
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> "History": ...
+    def __getitem__(self, place: int | slice) -> "Record | History":
+        if isinstance(place, slice):
+            return History(self._notes[place])
+        iteration, charges, details = self._notes[place]
+        return Record(iteration, tuple(Charge.of(*noted) for noted in charges), details)
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """What a callback is shown after each iteration."""
+
+    iteration: int
+    w: Floats
+    details: Mapping[str, Any]
+    remaining: Mapping[str, Any]
+
+
+class Charged:
+    """What has a history of charges."""
+
+    history: Sequence[Record]
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Every charge, in order."""
+        return tuple(charge for record in self.history for charge in record.charges)
+
+    @property
+    def spent(self) -> Cost:
+        """The sum of all charges, rounded up; the ledger's own totals are what counts."""
+        return total_cost([charge.cost for charge in self.charges])
+
+    @property
+    def spent_by_partition(self) -> dict[tuple[str, str | None], Cost]:
+        """The sum of the charges on each dataset or partition, for several participants."""
+        costs: dict[tuple[str, str | None], list[Cost]] = {}
+        for charge in self.charges:
+            costs.setdefault((charge.dataset, charge.partition), []).append(charge.cost)
+        return {charged: total_cost(several) for charged, several in costs.items()}
+
+
+@dataclass(frozen=True)
+class Result(Charged):
+    """What :func:`~dpledger_client.optimizers.minimize` returns.
+
+    Attributes
+    ----------
+    w
+        The method's output: the last good iterate, or the average that the method asks for.
+    stop_reason
+        ``finished``, ``budget-exhausted``, ``callback``, ``diverged``, or a reason of the method's own.
+    message
+        The same for a person.
+    iterations
+        How many were completed.
+    history
+        One record an iteration. A charge whose iteration was not completed is in the last record.
+    remaining
+        What the ledger said is left after the last charge.
+    refusal
+        What the ledger refused, if that ended it: what was asked, what is left, what would fit.
+    """
+
+    w: Floats
+    method: str
+    stop_reason: str
+    message: str
+    iterations: int
+    history: Sequence[Record] = field(repr=False)
+    remaining: Mapping[str, Any] = field(repr=False)
+    refusal: BudgetExhausted | None = field(default=None, repr=False)
+
+
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """The sum of costs on one grid of orders, each addition rounded up; a notion that one lacks is None."""
+    if not costs:
+        return Cost((), ())
+    curves = [np.array(cost.epsilons) for cost in costs]
+    total = curves[0]
+    for curve in curves[1:]:
+        total = np.nextafter(total + curve, np.inf)
+    return Cost(
+        costs[0].orders,
+        tuple(float(value) for value in total),
+        delta=_sum_up([cost.delta for cost in costs]) or 0.0,
+        rho=_sum_up([cost.rho for cost in costs]),
+        mu=_norm_up([cost.mu for cost in costs]),
+        pure_epsilon=_sum_up([cost.pure_epsilon for cost in costs]),
+    )
+
+
+def _sum_up(values: Sequence[float | None]) -> float | None:
+    """The exact sum, rounded up once; None if one is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    total = math.fsum(known)
+    return math.nextafter(total, math.inf) if len(known) > 1 and total > 0.0 else total
+
+
+def _norm_up(values: Sequence[float | None]) -> float | None:
+    """The root of the sum of squares, rounded up; None if one is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return known[0] if len(known) == 1 else math.hypot(*known) * (1.0 + 2.0**-50)

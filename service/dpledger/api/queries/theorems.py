@@ -1,0 +1,117 @@
+"""The theorems that answers cite where the accounting package itself returns numbers alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpledger.accounting.composition.registry import METHODS
+from dpledger.ledger.model.budget import Accounting
+
+__all__ = ["AMPLIFICATION", "COMPOSITION", "FILTERS", "FULL_LOOK", "SIMPLE", "TUNING", "Theorem", "least_of"]
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem by the name that asks for it, with its conditions and source."""
+
+    method: str
+    theorem: str
+    conditions: str
+    source: str
+
+    def fields(self) -> dict[str, Any]:
+        """The wire form."""
+        return dict(vars(self))
+
+
+def least_of(*theorems: Theorem) -> Theorem:
+    """Several theorems that hold together, of which the least bound is taken at each order."""
+    return Theorem(
+        "+".join(each.method for each in theorems),
+        "the least of: " + "; ".join(each.theorem for each in theorems),
+        "; ".join(dict.fromkeys(each.conditions for each in theorems)),
+        "; ".join(each.source for each in theorems),
+    )
+
+
+_POISSON = "Poisson sampling, add-remove adjacency"
+_WITHOUT = "sampling without replacement, replace-one adjacency, sizes public"
+
+FULL_LOOK = Theorem("full", "a full look: curves add, nothing is amplified", "either adjacency", "definition")
+SIMPLE = Theorem(
+    "balle-barthe-gaboardi",
+    "ε' = ln(1 + q(e^ε − 1)), δ' = qδ",
+    "Poisson sampling with add-remove, or without replacement with replace-one adjacency",
+    "Balle, Barthe, Gaboardi 2018, Theorems 8 and 9; Wang, Lemma 15.4; Wu, Lemma 1.2",
+)
+TUNING = Theorem(
+    "papernot-steinke",
+    "the Rényi curve of the best of a random number of runs, then as rdp",
+    "plan fixed in advance; the number of runs independent of the data; no additive δ in the plan",
+    "Papernot and Steinke 2022, Theorems 2 and 6",
+)
+AMPLIFICATION: dict[str, Theorem] = {
+    each.method: each
+    for each in (
+        Theorem(
+            "subsampled-gaussian",
+            "ε(α) = log E[(1 − q + q·e^(μu − μ²/2))^α]/(α − 1), u standard normal; exact",
+            _POISSON + ", Gaussian noise, every order",
+            "Mironov, Talwar, Zhang 2019, Theorems 4 and 5",
+        ),
+        Theorem(
+            "steinke",
+            "ε'(α) = log{(1−q)^(α−1)(1 + (α−1)q) + Σ_{l=2..α} C(α,l)(1−q)^(α−l) q^l e^((l−1)ε(l))}/(α−1)",
+            _POISSON + ", a curve that bounds both directions; chords between whole orders",
+            "Steinke 2022, Composition of Differential Privacy & Privacy Amplification by Subsampling",
+        ),
+        Theorem(
+            "zhu-wang",
+            "as steinke with a factor 3 on the terms l ≥ 3",
+            _POISSON + ", a curve that bounds both directions; chords between whole orders",
+            "Zhu and Wang 2019, Theorem 6",
+        ),
+        Theorem(
+            "moments-accountant",
+            "ε(α) = 2q²α/σ²",
+            _POISSON + ", Gaussian noise, q ≤ 1/5, σ ≥ 4 and α within the theorem's two bounds",
+            "Mironov, Talwar, Zhang 2019, Theorem 11",
+        ),
+        Theorem(
+            "dominating-pair",
+            "ε(α) = log(1 + E[(f(r) + r·f(1/r))·1{r > 1}])/(α − 1), f(t) = t^α − 1 − α(t − 1), "
+            "r = 1 − q + q·e^(μu − μ²/2), u standard normal",
+            _WITHOUT + ", Gaussian noise",
+            "Zhu, Dong, Wang 2022 (dominating pairs under sampling without replacement)",
+        ),
+        Theorem(
+            "wang-balle-kasiviswanathan",
+            "ε'(α) = log(1 + q²C(α,2)·min{4(e^ε(2) − 1), 2e^ε(2)} + Σ_{j≥3} 2q^j C(α,j) e^((j−1)ε(j)))/(α−1)",
+            _WITHOUT + "; chords between whole orders; factors 2 shrink where there is a pure ε",
+            "Wang, Balle, Kasiviswanathan 2019, Theorem 9",
+        ),
+    )
+}
+"""What amplifies the releases of a step, by name."""
+
+COMPOSITION: dict[str, Theorem] = {
+    name: Theorem(each.name, each.theorem, each.conditions, each.source)
+    for each in METHODS
+    for name in (each.name, *each.also)
+}
+"""What composes a fixed plan, by every name it is known under."""
+
+_ADAPTIVE = "steps may be chosen from earlier outputs; orders, weights and limits fixed beforehand"
+_FELDMAN = "Feldman and Zrnic 2021; Rogers, Roth, Ullman, Vadhan 2016"
+FILTERS: dict[Accounting, Theorem] = {
+    Accounting.ZCDP: Theorem("zcdp", "Σρ ≤ ρ_max", _ADAPTIVE, _FELDMAN),
+    Accounting.GDP: Theorem("gdp", "Σμ² ≤ μ_max²", _ADAPTIVE, "Smith and Thakurta 2022"),
+    Accounting.RDP_ORDER: Theorem("rdp-order", "spent(α*) ≤ B(α*) at one fixed order", _ADAPTIVE, _FELDMAN),
+    Accounting.RDP_CURVE: Theorem("rdp-curve", "spent(α) ≤ B(α) at every order", _ADAPTIVE, _FELDMAN),
+    Accounting.RDP: Theorem(
+        "rdp",
+        "spent(α) ≤ ε − log(1 − 1/α) + log(w_α·δ·α)/(α − 1) at some order, Σw_α ≤ 1",
+        _ADAPTIVE,
+        "Feldman and Zrnic 2021, Lemma 3.1; Balle et al. 2020; δ shared among the orders",
+    ),
+}
+"""The rule behind each accounting of a budget."""

@@ -1,0 +1,346 @@
+"""The shapes of requests; what the numbers may be is checked where they are used."""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
+
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.orders import DEFAULT_ORDERS
+from dpledger.accounting.sampling import Adjacency, Sample, Scheme
+from dpledger.accounting.stepcost import cost_of
+from dpledger.accounting.steps import MAX_RELEASES, Release, Step
+from dpledger.accounting.validation import check_orders
+from dpledger.auth.scopes import Scope
+from dpledger.auth.tokens import holds_token
+from dpledger.ledger.model.budget import Accounting
+from dpledger.ledger.model.requests import Spend
+from dpledger.ledger.responses import parse_identifier
+from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
+
+__all__ = [
+    "DATASET_NAME",
+    "MAX_BULK_ITEMS",
+    "BudgetBody",
+    "BudgetChangeBody",
+    "BulkBody",
+    "BulkItem",
+    "CostRequest",
+    "DatasetBody",
+    "PartitionsBody",
+    "ReservationBody",
+    "Search",
+    "SettlementBody",
+    "SpendBody",
+    "TokenBody",
+    "to_releases",
+]
+
+MAX_ORDERS = 512
+MAX_PURPOSE_CHARACTERS = 100
+MAX_NAME_CHARACTERS = 200
+MAX_PROSE_CHARACTERS = 2000
+MAX_BULK_ITEMS = 1000
+MAX_TOKEN_DATASETS = 1000
+DATASET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must hold printable characters only")
+    return _tokenless(text)
+
+
+def _prose(text: str) -> str:
+    if not all(character.isprintable() or character in "\n\t" for character in text):
+        raise ValueError("must hold printable characters, tabs and line ends only")
+    return _tokenless(text)
+
+
+def _tokenless(text: str) -> str:
+    """Names and descriptions are shown to others and kept for good; a token pasted there would be too."""
+    if "dpl_" in text and holds_token(text):
+        raise ValueError("must not hold a token")
+    return text
+
+
+class FirstErrorOnly(FailFast):
+    """A list that says what is wrong with its first wrong item only: a thousand errors take long to write."""
+
+    def __hash__(self) -> int:  # the one thing that pydantic's own lacks to stand in an optional type
+        return hash(type(self))
+
+
+Number = Annotated[float, Strict()]
+Count = Annotated[int, Strict()]
+Numbers = Annotated[list[Number], FirstErrorOnly()]
+Text = Annotated[str, Strict()]
+Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
+Prose = Annotated[Text, Field(max_length=MAX_PROSE_CHARACTERS), AfterValidator(_prose)]
+DatasetName = Annotated[Text, Field(pattern=f"^{DATASET_NAME.pattern}$")]
+Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
+Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
+
+
+class Body(BaseModel):
+    """A body whose every key is known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SampleBody(Body):
+    """The part of the dataset that the releases look at."""
+
+    scheme: Scheme
+    rate: Number | None = None
+
+    def to_domain(self) -> Sample:
+        """The sample; refuses a rate outside [0, 1]."""
+        return Sample(self.scheme, self.rate)
+
+
+class SeenSampleBody(Body):
+    """A sample to be drawn, or with ``id`` one that was drawn before and is looked at again.
+
+    Such a look is charged raw, whatever ``scheme`` and ``rate`` were; they may be repeated beside it.
+    """
+
+    id: Text | None = None
+    scheme: Scheme | None = None
+    rate: Number | None = None
+
+    def to_domain(self) -> Sample:
+        """The sample to be drawn, or a full look."""
+        if self.id is not None and self.scheme is None and self.rate is None:
+            return Sample()
+        if self.scheme is None:
+            raise InvalidInput("sample.scheme", "given unless sample.id alone is", None)
+        return Sample(self.scheme, self.rate)
+
+    def drawn_at(self, dataset: str) -> int | None:
+        """The sequence number of the entry that drew it; None for one to be drawn."""
+        if self.id is None:
+            return None
+        found = parse_identifier(self.id)
+        if found is None or found[0] != dataset:
+            raise InvalidInput("sample.id", f"the id of a sample drawn from {dataset}", self.id)
+        return found[1]
+
+
+class ReleaseBody(BaseModel):
+    """One release: a mechanism's name and its own fields beside the common ones below."""
+
+    model_config = ConfigDict(extra="allow")
+
+    mechanism: Text
+    count: Count = 1
+    purpose: Purpose | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The wire form; ``purpose`` is a note to the reader and costs nothing."""
+        return {**(self.model_extra or {}), "mechanism": self.mechanism, "count": self.count}
+
+
+Releases = Annotated[list[ReleaseBody], Field(min_length=1, max_length=MAX_RELEASES), FirstErrorOnly()]
+
+
+def to_releases(bodies: list[ReleaseBody], within: str = "") -> tuple[Release, ...]:
+    """The releases; an error names the one that it is in."""
+    return tuple(_release(f"{within}releases[{index}]", body) for index, body in enumerate(bodies))
+
+
+def _release(where: str, body: ReleaseBody) -> Release:
+    """The release; an error names where it stands."""
+    try:
+        return Release.from_fields(body.fields())
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}.{error.field}", error.requirement, error.found) from error
+
+
+class CostRequest(Body):
+    """A step whose cost is asked. Without ``sample`` the releases look at the whole dataset."""
+
+    releases: Releases
+    adjacency: Adjacency
+    sample: SampleBody | None = None
+    orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+
+    def step(self) -> Step:
+        """The step description; an error names the release that it is in."""
+        sample = Sample() if self.sample is None else self.sample.to_domain()
+        return Step(to_releases(self.releases), sample, self.adjacency)
+
+    def cost(self) -> Cost:
+        """What it costs, at the orders asked for or at the default ones."""
+        return cost_of(self.step(), DEFAULT_ORDERS if self.orders is None else check_orders(self.orders))
+
+
+class PlanBody(Body):
+    """The step that a budget is mostly meant for, and how often, if known."""
+
+    releases: Releases
+    sample: SampleBody | None = None
+    steps: Count | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The form that the ledger reads."""
+        drawn = Sample() if self.sample is None else self.sample.to_domain()
+        # Read here as well, so that an error says which release it is in.
+        releases = [release.fields() for release in to_releases(self.releases, "budget.plan.")]
+        steps = {} if self.steps is None else {"steps": self.steps}
+        return {"sample": drawn.fields(), "releases": releases, **steps}
+
+
+class BudgetBody(Body):
+    """A budget: the filter by its name and the limit in that filter's own terms."""
+
+    accounting: Accounting
+    epsilon: Number | None = None
+    delta: Number | None = None
+    rho: Number | None = None
+    mu: Number | None = None
+    order: Number | None = None
+    orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+    epsilons: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
+    additive_delta: Number | None = None
+    plan: PlanBody | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The form that the ledger reads: what was given and nothing else."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        given = {name: value for name, value in given.items() if value is not None}
+        given["accounting"] = self.accounting.value
+        return given if self.plan is None else {**given, "plan": self.plan.fields()}
+
+
+class DatasetBody(Body):
+    """A dataset to be opened. ``partition_key`` says whether neighbours keep their partition."""
+
+    name: DatasetName
+    description: Prose = ""
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Name = "record"
+    records: Annotated[Count, Field(ge=1, le=2**62)] | None = None
+    partition_key: Literal["fixed", "private"] | None = None
+    budget: BudgetBody
+
+    def partition_key_or_default(self) -> str:
+        """``fixed`` where adding or removing a record touches one partition, ``private`` otherwise."""
+        if self.partition_key is not None:
+            return self.partition_key
+        return "fixed" if self.adjacency is Adjacency.ADD_REMOVE else "private"
+
+
+class SpendBody(Body):
+    """Releases on one sample of a dataset, or of one of its partitions."""
+
+    run: Name
+    releases: Releases
+    sample: SeenSampleBody | None = None
+    partition: Name | None = None
+
+    def to_spend(self, dataset: str) -> Spend:
+        """The spend; an error names the field that it is in."""
+        sample = self.sample or SeenSampleBody(scheme=Scheme.FULL)
+        return Spend(
+            dataset,
+            self.run,
+            to_releases(self.releases),
+            sample.to_domain(),
+            "+".join(sorted({release.purpose for release in self.releases if release.purpose})),
+            self.partition,
+            sample.drawn_at(dataset),
+        )
+
+
+class BulkItem(SpendBody):
+    """One spend of a list."""
+
+    dataset: DatasetName
+
+
+class BulkBody(Body):
+    """Spends across datasets and partitions under one key."""
+
+    mode: Literal["all-or-nothing", "each"]
+    items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_BULK_ITEMS), FirstErrorOnly()]
+
+    def spends(self, pause: Callable[[], None] = lambda: None) -> list[Spend]:
+        """The spends; an error names the item that it is in. ``pause`` is called between them."""
+        found: list[Spend] = []
+        for index, item in enumerate(self.items):
+            found.append(_spend_of(index, item))
+            pause()
+        return found
+
+
+def _spend_of(index: int, item: BulkItem) -> Spend:
+    try:
+        return item.to_spend(item.dataset)
+    except InvalidInput as error:
+        raise InvalidInput(f"items[{index}].{error.field}", error.requirement, error.found) from error
+
+
+class ReservationBody(SpendBody):
+    """Up to ``times`` repetitions of a spend, each on a fresh sample."""
+
+    times: Count
+    expires_in_seconds: Number
+
+
+class SettlementBody(Body):
+    """How many repetitions ran; the caller states that the rest released nothing.
+
+    An admin who settles another token's reservation with fewer than were held says why in ``statement``.
+    """
+
+    used: Count
+    statement: Annotated[Prose, Field(min_length=1)] | None = None
+
+
+class BudgetChangeBody(Body):
+    """Another limit under the same rule, and why."""
+
+    budget: BudgetBody
+    reason: Annotated[Prose, Field(min_length=1)]
+
+
+class RollbackBody(Body):
+    """The last entry that was seen of a ledger and is lost, as the refusal names it, and why to go on."""
+
+    sequence: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    entry: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    reason: Annotated[Prose, Field(min_length=1)]
+
+
+class PartitionsBody(Body):
+    """Disjoint parts to be opened: by name, or by number as many as ``count`` says."""
+
+    names: Annotated[
+        Annotated[list[Name], FirstErrorOnly()] | None,
+        Field(min_length=1, max_length=MAX_PARTITIONS_PER_CALL),
+    ] = None
+    count: Annotated[Count, Field(ge=1, le=MAX_PARTITIONS_PER_CALL)] | None = None
+    budget: BudgetBody | None = None
+
+    def wanted(self) -> list[str] | int:
+        """The names, or how many."""
+        if self.names is not None and self.count is None:
+            return self.names
+        if self.count is not None and self.names is None:
+            return self.count
+        raise InvalidInput("names", "given, or count, but not both", self.count)
+
+
+class TokenBody(Body):
+    """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays."""
+
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
+    datasets: Annotated[
+        Annotated[list[DatasetName], FirstErrorOnly()] | None,
+        Field(min_length=1, max_length=MAX_TOKEN_DATASETS),
+    ] = None
+    description: Prose = ""
+    expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None

@@ -1,0 +1,187 @@
+"""The numbers that are drawn. Each figure's numbers stand in a table beside it, and are drawn from there."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpledger.accounting.validation import Floats
+from dpledger.dashboard.formatting import relative_noise
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.storage.read_models.dashboard import Level, Step
+
+__all__ = [
+    "CurvePoint",
+    "NoisePoint",
+    "Point",
+    "Projection",
+    "StepPoint",
+    "binding",
+    "burn_down",
+    "curve",
+    "noise_points",
+    "projection",
+    "share",
+    "step_points",
+]
+
+_DAY_US = 86_400_000_000
+_PACES = ((_DAY_US, "24 hours"), (7 * _DAY_US, "7 days"), (30 * _DAY_US, "30 days"))
+_SHORTEST_PACE_US = 60_000_000
+_LONGEST_PROJECTION_US = 3650 * _DAY_US
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was left at a time, after an entry."""
+
+    at_us: int
+    sequence: int
+    fraction: float
+
+
+@dataclass(frozen=True)
+class Projection:
+    """When the budget runs out at the pace of a past window; ``at_us`` is None where there is no pace."""
+
+    at_us: int | None
+    window: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One order of the filter: what is spent there, what may be, and whether it is the one that binds."""
+
+    order: float
+    spent: float
+    limit: float
+    share: float
+    binds: bool
+
+
+@dataclass(frozen=True)
+class NoisePoint:
+    """One release of a step: its mechanism, and its noise over its sensitivity."""
+
+    sequence: int
+    at_us: int
+    mechanism: str
+    relative: float
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """One step of a run: what it cost as a share of the budget, alone and with all steps before it."""
+
+    sequence: int
+    at_us: int
+    times: int
+    cost: float
+    total: float
+    purpose: str
+
+
+def binding(budget: Budget, committed: Floats) -> int:
+    """The coordinate that decides how much is left.
+
+    Where one order within its limit is enough, it is the one with most left; where all must be
+    within theirs, the one with least.
+    """
+    limits, used = budget.limits[:-1], committed[:-1]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        left = np.where(limits > 0.0, 1.0 - used / limits, np.where(used > limits, -np.inf, np.nan))
+    if np.isnan(left).all():
+        return 0
+    return int(np.nanargmax(left) if budget.accounting is Accounting.RDP else np.nanargmin(left))
+
+
+def share(budget: Budget, amounts: Floats, at: int) -> float:
+    """Amounts as a share of the limit at one coordinate; shares at one coordinate add up."""
+    limit, amount = float(budget.limits[at]), float(amounts[at])
+    if limit > 0.0:
+        return amount / limit
+    return float("inf") if amount > 0.0 else 0.0
+
+
+def burn_down(levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int) -> list[Point]:
+    """From the whole budget at the opening, over what was kept, to what is left now."""
+    points = [Point(opened_at_us, 1, 1.0)]
+    points += [Point(level.at_us, level.sequence, level.fraction) for level in levels]
+    if last.sequence > points[-1].sequence:
+        points.append(last)
+    if now_us > points[-1].at_us:
+        points.append(Point(now_us, last.sequence, last.fraction))
+    return points
+
+
+def projection(points: Sequence[Point], now_us: int) -> Projection:
+    """When nothing is left if it goes on as it did.
+
+    The pace is that of the shortest window with spending in it: the last day, week or month. It
+    starts with the first spend where that is later than the window does.
+    """
+    left = points[-1].fraction
+    if left <= 0.0:
+        return Projection(None, "")
+    first_spend = next((point.at_us for point in points if point.fraction < 1.0), now_us)
+    for window_us, words in _PACES:
+        start_us = max(now_us - window_us, points[0].at_us)
+        spent = _left_at(points, start_us) - left
+        elapsed_us = now_us - max(start_us, min(first_spend, now_us))
+        if spent > 0.0 and elapsed_us >= _SHORTEST_PACE_US:
+            remaining_us = left / spent * elapsed_us
+            at_us = now_us + int(remaining_us) if remaining_us < _LONGEST_PROJECTION_US else None
+            return Projection(at_us, words)
+    return Projection(None, "")
+
+
+def _left_at(points: Sequence[Point], at_us: int) -> float:
+    """What was left at a time: the last point until then."""
+    before = [point.fraction for point in points if point.at_us <= at_us]
+    return before[-1] if before else points[0].fraction
+
+
+def curve(budget: Budget, committed: Floats) -> list[CurvePoint]:
+    """Spent against limit at every order; empty where the accounting adds up one number only."""
+    if not budget.orders.size:
+        return []
+    binds = binding(budget, committed)
+    return [
+        CurvePoint(
+            float(order),
+            float(committed[index]),
+            float(budget.limits[index]),
+            share(budget, committed, index),
+            index == binds,
+        )
+        for index, order in enumerate(budget.orders)
+    ]
+
+
+def step_points(steps: Sequence[Step], budget: Budget, at: int, worst: int = 1) -> list[StepPoint]:
+    """What each step cost, and their running total for the record that bears most.
+
+    That is what was granted on the whole and on the ``worst`` partitions with most: two under a private
+    key, otherwise one.
+    """
+    points: list[StepPoint] = []
+    by_partition: defaultdict[int | None, float] = defaultdict(float)
+    for step in steps:
+        cost = step.times * share(budget, step.charge.amounts, at)
+        by_partition[step.partition] += cost
+        parts = heapq.nlargest(worst, (sum_ for part, sum_ in by_partition.items() if part is not None))
+        total = by_partition[None] + sum(parts)
+        points.append(StepPoint(step.sequence, step.at_us, step.times, cost, total, step.charge.purpose))
+    return points
+
+
+def noise_points(steps: Sequence[Step]) -> list[NoisePoint]:
+    """The noise of each release that has such a number; a declared cost has none."""
+    return [
+        NoisePoint(step.sequence, step.at_us, release.mechanism.kind, noise)
+        for step in steps
+        for release in step.charge.step.releases
+        if (noise := relative_noise(release)) is not None
+    ]

@@ -1,0 +1,100 @@
+"""What can be asked of a ledger, with everything a decision needs to know already looked up."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.state import Partition
+
+__all__ = [
+    "AcceptRollback",
+    "Authorize",
+    "ChangeBudget",
+    "Command",
+    "Expire",
+    "OpenPartitions",
+    "Record",
+    "Reservation",
+    "Reserve",
+    "Settle",
+]
+
+
+class Authorize(NamedTuple):
+    """One step now. ``sample`` is the sequence number of the entry whose sample is looked at again."""
+
+    charge: Charge
+    run: str
+    partition: Partition | None = None
+    sample: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reserve:
+    """Up to ``times`` repetitions, to be settled before ``expires_at_us``."""
+
+    charge: Charge
+    run: str
+    times: int
+    expires_at_us: int
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reservation:
+    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved."""
+
+    sequence: int
+    charge: Charge
+    run: str
+    times: int
+    expires_at_us: int
+    partition: Partition | None = None
+    actor: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Settle:
+    """``used`` repetitions ran; the caller states that the rest released nothing, and may say why."""
+
+    reservation: Reservation
+    used: int
+    statement: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Expire:
+    """Nobody settled in time: all of it is charged."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeBudget:
+    """Another limit, with the reason an administrator gave. Partitions are passed to be looked at again."""
+
+    budget: Budget
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPartitions:
+    """Disjoint parts, each with a ledger of its own."""
+
+    names: tuple[str, ...]
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AcceptRollback:
+    """An administrator gives up entries up to ``sequence``, which the ledger held and holds no more."""
+
+    sequence: int
+    entry: str
+    reason: str
+
+
+Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback
+"""What is never refused: it records what happened or was decided elsewhere."""
+Command = Authorize | Reserve | Record

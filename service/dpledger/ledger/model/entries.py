@@ -1,0 +1,174 @@
+"""Entries: the immutable lines of a ledger, hash-chained.
+
+An entry's hash is SHA-256 over the hash before it and the entry's canonical text, so a change, a
+removal or a swap anywhere breaks every later link. The canonical text holds only strings, integers
+and the budget's own document, and refers to what was charged by the charge's fingerprint, which
+covers the step description, its purpose and the amounts bit for bit.
+"""
+
+import datetime as dt
+import enum
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.exact import Exact
+from dpledger.accounting.steps import Step
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.model.budget import Budget
+
+__all__ = ["GENESIS", "Charge", "Entry", "EntryKind", "instant", "moment", "quoted"]
+
+quoted = encode_basestring_ascii
+"""A text as JSON."""
+
+GENESIS = bytes(32)
+"""The hash before the first entry."""
+
+
+class EntryKind(enum.Enum):
+    """What an entry records."""
+
+    OPENED = "opened"
+    BUDGET_CHANGED = "budget-changed"
+    PARTITIONS_OPENED = "partitions-opened"
+    AUTHORIZED = "authorized"
+    RESERVED = "reserved"
+    SETTLED = "settled"
+    EXPIRED = "expired"
+    ROLLBACK_ACCEPTED = "rollback-accepted"
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """One step description as this dataset is charged for it: stored once, referred to by entries.
+
+    ``basis`` is that of the budget for which it was computed; it is not stored. ``amounts`` are what is
+    shown; ``exactly`` follows from the step and from them, so the fingerprint covers it too.
+    """
+
+    step: Step
+    purpose: str
+    cost: Cost
+    amounts: Floats
+    basis: object = None
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """SHA-256 over the description, the purpose and the amounts' bytes."""
+        digest = hashlib.sha256(self.step.canonical.encode())
+        digest.update(b"\0" + self.purpose.encode() + b"\0")
+        digest.update(self.amounts.astype("<f8").tobytes())
+        return digest.digest()
+
+    def exactly(self, budget: Budget) -> Exact:
+        """What one such step adds to a ledger with this budget, exactly; the last answer is remembered."""
+        known: tuple[object, Exact] | None = self.__dict__.get("_exactly")
+        if known is None or known[0] != budget.basis:
+            known = budget.basis, budget.exact_amounts(self.step, self.amounts)
+            self.__dict__["_exactly"] = known
+        return known[1]
+
+    @cached_property
+    def cost_fields(self) -> dict[str, Any]:
+        """The cost as it is shown, with null where a notion does not apply."""
+        return {
+            "rho": self.cost.rho,
+            "mu": self.cost.mu,
+            "pure_epsilon": self.cost.pure_epsilon,
+            "delta": self.cost.delta,
+            "orders": self.cost.orders.tolist(),
+            "epsilons": self.cost.epsilons.tolist(),
+        }
+
+    @cached_property
+    def cost_text(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.cost_fields, separators=(",", ":"), allow_nan=False)
+
+    @cached_property
+    def sample_text(self) -> str:
+        """The sample's fields as JSON."""
+        return json.dumps(self.step.sample.fields(), separators=(",", ":"), allow_nan=False)
+
+    @property
+    def declared(self) -> bool:
+        """Whether any part of the cost is the caller's own statement."""
+        return any(release.mechanism.declared for release in self.step.releases)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger.
+
+    ``at_us`` and ``expires_at_us`` are microseconds since the epoch; ``actor`` is the token's id;
+    ``sample`` and ``reservation`` are the sequence numbers of the entries that drew the sample and
+    made the reservation.
+    """
+
+    sequence: int
+    kind: EntryKind
+    at_us: int
+    actor: str
+    previous: bytes
+    run: str | None = None
+    partition: int | None = None
+    charge: bytes | None = None
+    times: int | None = None
+    used: int | None = None
+    sample: int | None = None
+    reservation: int | None = None
+    expires_at_us: int | None = None
+    detail: str | None = None
+
+    @property
+    def canonical(self) -> str:
+        """The text that is hashed: JSON of what is set, with sorted keys and no spaces.
+
+        Written out by hand because every decision hashes an entry.
+        """
+        parts = [f'{{"actor":{quoted(self.actor)},"at_us":{self.at_us}']
+        if self.charge is not None:
+            parts.append(f'"charge":"{self.charge.hex()}"')
+        if self.detail is not None:
+            parts.append(f'"detail":{quoted(self.detail)}')
+        if self.expires_at_us is not None:
+            parts.append(f'"expires_at_us":{self.expires_at_us}')
+        parts.append(f'"kind":"{self.kind.value}"')
+        if self.partition is not None:
+            parts.append(f'"partition":{self.partition}')
+        if self.reservation is not None:
+            parts.append(f'"reservation":{self.reservation}')
+        if self.run is not None:
+            parts.append(f'"run":{quoted(self.run)}')
+        if self.sample is not None:
+            parts.append(f'"sample":{self.sample}')
+        parts.append(f'"sequence":{self.sequence}')
+        if self.times is not None:
+            parts.append(f'"times":{self.times}')
+        if self.used is not None:
+            parts.append(f'"used":{self.used}')
+        return ",".join(parts) + "}"
+
+    @cached_property
+    def hash(self) -> bytes:
+        """SHA-256 of the previous hash and the canonical text."""
+        return hashlib.sha256(self.previous + self.canonical.encode()).digest()
+
+
+@lru_cache(maxsize=64)
+def moment(at_us: int) -> str:
+    """Microseconds since the epoch as ISO 8601 in UTC."""
+    return (_EPOCH + dt.timedelta(microseconds=at_us)).isoformat().replace("+00:00", "Z")
+
+
+def instant(now: dt.datetime) -> int:
+    """An aware time as microseconds since the epoch, exactly."""
+    return (now - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

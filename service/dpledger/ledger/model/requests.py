@@ -1,0 +1,66 @@
+"""What callers ask for, before anything is looked up, and what they are told."""
+
+from dataclasses import dataclass
+
+from dpledger.accounting.errors import AccountingError
+from dpledger.accounting.sampling import Sample
+from dpledger.accounting.steps import Release
+from dpledger.ledger.errors import LedgerError
+from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.ports import IdempotentRequest
+
+__all__ = ["Answer", "Authorization", "Reply", "Settlement", "Spend"]
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Releases on one sample of a dataset, or of one of its partitions.
+
+    ``seen_sample`` is the sequence number of the entry whose sample is looked at again: such a look
+    is charged raw, whatever the sample's scheme was.
+    """
+
+    dataset: str
+    run: str
+    releases: tuple[Release, ...]
+    sample: Sample
+    purpose: str = ""
+    partition: str | None = None
+    seen_sample: int | None = None
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """One spend now, under one key; ``charge`` where what it costs was computed before."""
+
+    spend: Spend
+    call: IdempotentRequest
+    charge: Charge | None = None
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """How many repetitions of a reservation ran.
+
+    ``by_admin`` tells whether the caller's token is an admin's; ``statement`` is why the rest released
+    nothing, which an admin gives for another token's reservation.
+    """
+
+    dataset: str
+    sequence: int
+    used: int
+    statement: str | None = None
+    by_admin: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``granted`` or ``refused``, the body as JSON text, and whether it was given before."""
+
+    outcome: str
+    body: str
+    replayed: bool = False
+
+
+Reply = Answer | LedgerError | AccountingError
+"""What one request of a group gets; an error concerns that request alone."""

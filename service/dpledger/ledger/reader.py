@@ -1,0 +1,375 @@
+"""What is shown of a ledger. Nothing here writes or decides.
+
+Spent is rounded up and remaining is rounded down. The running ε of what is spent so far is an
+indication: what is proven while steps are still chosen adaptively is the budget itself.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpledger.accounting.conversion.renyi import epsilon_at
+from dpledger.accounting.conversion.zcdp import zcdp_epsilon
+from dpledger.accounting.cost import Cost
+from dpledger.accounting.gaussian_profile import gaussian_epsilon
+from dpledger.accounting.rounding import Direction, widen
+from dpledger.accounting.validation import Floats, check_open_unit
+from dpledger.ledger.errors import NotFound, RolledBack
+from dpledger.ledger.guarantee import guarantee_fields
+from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.commands import Reservation
+from dpledger.ledger.model.entries import Charge, moment
+from dpledger.ledger.model.state import LedgerState, Partition, add_up
+from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
+from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
+from dpledger.ledger.responses import identifier
+
+__all__ = ["LedgerReader"]
+
+_PAGE = 1000
+_ATTEMPTS = 3
+Progress = Callable[[int, int], None]
+
+
+class _Stored(NamedTuple):
+    """What is stored of a dataset beside its entries, all of it read at one moment."""
+
+    row: DatasetRow
+    partitions: dict[int, Partition]
+    reservations: dict[int, Reservation]
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
+        held = self.reservations or self.row.state.whole.open_reservations
+        return not (self.partitions or held)
+
+
+class LedgerReader:
+    """Reads ledgers as last committed."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def dataset(self, name: str) -> dict[str, Any]:
+        """One dataset with its budget and what is left."""
+        return _dataset_fields(self._storage.dataset(name))
+
+    def datasets(self, after: str, limit: int, search: str | None = None) -> list[dict[str, Any]]:
+        """Datasets by name."""
+        return [_dataset_fields(row) for row in self._storage.datasets(after, limit, search)]
+
+    def budget(self, name: str, delta: float | None = None) -> dict[str, Any]:
+        """Limit, spent, reserved and remaining, true at the sequence number given with them."""
+        state = self._storage.dataset(name).state
+        budget, committed, shown = state.budget, state.committed_for(None), state.shown_for(None)
+        at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
+        whole = state.whole
+        return {
+            "dataset": name,
+            "sequence": state.sequence,
+            "accounting": budget.accounting.value,
+            "limit": {**budget.target, **_coordinates(budget, budget.limits)},
+            "guarantee": {**guarantee_fields(state), **_coordinates(budget, state.guarantee.limits)},
+            "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
+            "reserved": {**_coordinates(budget, whole.shown_reserved), "open": whole.open_reservations},
+            "remaining": {
+                **budget.remaining(committed),
+                **_coordinates(budget, _room(budget, committed)),
+            },
+            "fraction": budget.fraction_left(committed),
+        }
+
+    def entries(self, name: str, chosen: EntryFilter) -> list[dict[str, Any]]:
+        """Entries by sequence number."""
+        state = self._storage.dataset(name).state
+        return [entry_fields(name, stored) for stored in self._storage.entries(state.dataset_id, chosen)]
+
+    def entry(self, name: str, sequence: int) -> dict[str, Any]:
+        """One entry."""
+        found = self.entries(name, EntryFilter(after=sequence - 1, limit=1))
+        if not found or found[0]["sequence"] != sequence:
+            raise NotFound("entry", identifier(name, sequence))
+        return found[0]
+
+    def runs(self, name: str, after: str, limit: int) -> list[dict[str, Any]]:
+        """What each run has spent."""
+        state = self._storage.dataset(name).state
+        rows, held = self._storage.runs(state.dataset_id, after, limit), self._storage.held(state.dataset_id)
+        return [_run_fields(state, row, [each for each in held if each.run == row.name]) for row in rows]
+
+    def reservations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Open reservations."""
+        state = self._storage.dataset(name).state
+        held = self._storage.open_reservations(state.dataset_id, after, limit)
+        return [_reservation_fields(name, each) for each in held]
+
+    def reservation(self, name: str, sequence: int, now_us: int) -> dict[str, Any]:
+        """One reservation, and whether it is still open; raises NotFound."""
+        row = self._storage.reservation(self._storage.dataset(name).state.dataset_id, sequence)
+        if row is None:
+            raise NotFound("reservation", identifier(name, sequence))
+        return {
+            "id": identifier(name, sequence),
+            "dataset": name,
+            "run": row.run,
+            "state": row.state,
+            "times": row.times,
+            "expires_at": moment(row.expires_at_us),
+            "expires_in_seconds": max(0.0, (row.expires_at_us - now_us) / 1e6),
+        }
+
+    def partitions(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Partitions with what each has left, the spend on the whole included."""
+        state = self._storage.dataset(name).state
+        found = self._storage.partitions(state.dataset_id, after, limit)
+        return [
+            {
+                "name": each.name,
+                "number": each.number,
+                "remaining": state.remaining(each),
+            }
+            for each in found
+        ]
+
+    def verification(self, name: str, progress: Progress | None = None) -> dict[str, Any]:
+        """Replay every entry; report the first broken link, or every total that differs."""
+        reached = 0
+        try:
+            replay = Replay(self._storage.dataset(name).state.dataset_id, name)
+            try:
+                stored = self._replay(name, replay, progress)
+            finally:
+                reached = replay.sequence
+            found = _differences(replay, stored)
+        except BrokenLedger as broken:
+            return _verdict(name, reached, False, [str(broken)])
+        except UnicodeEncodeError:  # the name that was asked for is no text: there is no such ledger
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # What was tampered with may no longer be readable at all.
+            return _verdict(name, reached, False, [f"cannot be replayed: {error}"])
+        found = self._behind_mark(name) + found
+        return _verdict(name, stored.row.state.sequence, not found, found, replay.head.hex())
+
+    def _behind_mark(self, name: str) -> list[str]:
+        """What the chain alone cannot show: that the ledger was longer, or another one."""
+        try:
+            self._storage.refuse_rolled_back(name)
+        except RolledBack as error:
+            return [str(error)]
+        return []
+
+    def _replay(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
+        """Replay up to a moment at which the state, the partitions and the reservations were read together.
+
+        The latter are read page by page, and the ledger may move on meanwhile. After some vain
+        attempts the dataset is held still for as long as it takes.
+        """
+        for _ in range(_ATTEMPTS):
+            stored = self._caught_up(name, replay, progress)
+            if stored.is_one_row or self._storage.dataset(name).state.head == stored.row.state.head:
+                return stored
+        with self._storage.begin() as transaction:
+            transaction.lock([name], rolled_back=True)
+            return self._caught_up(name, replay, progress)
+
+    def _caught_up(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
+        row = self._storage.dataset(name)
+        self._catch_up(row.state, replay, progress)
+        return _Stored(row, self._partitions(row.state), self._reservations(row.state))
+
+    def _catch_up(self, state: LedgerState, replay: Replay, progress: Progress | None) -> None:
+        for stored in self._stream(state.dataset_id, state.sequence, after=replay.sequence):
+            replay.take(stored)
+            if progress is not None:
+                progress(replay.sequence, state.sequence)
+
+    def export(self, name: str) -> Iterator[str]:
+        """Every entry as one line of JSON, oldest first."""
+        state = self._storage.dataset(name).state
+        for stored in self._stream(state.dataset_id, state.sequence):
+            yield json.dumps(entry_fields(name, stored), separators=(",", ":"), allow_nan=False) + "\n"
+
+    def _stream(self, dataset_id: int, until: int, after: int = 0) -> Iterator[StoredEntry]:
+        while after < until:
+            page = self._storage.entries(
+                dataset_id, EntryFilter(after=after, limit=min(_PAGE, until - after))
+            )
+            if not page:
+                raise BrokenLedger(after + 1, "is missing")
+            yield from page
+            after = page[-1].entry.sequence
+
+    def _reservations(self, state: LedgerState) -> dict[int, Reservation]:
+        found: dict[int, Reservation] = {}
+        last = 0
+        while page := self._storage.open_reservations(state.dataset_id, last, _PAGE):
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
+    def _partitions(self, state: LedgerState) -> dict[int, Partition]:
+        found: dict[int, Partition] = {}
+        last = -1
+        while page := self._storage.partitions(state.dataset_id, last, _PAGE):
+            found |= {each.number: each for each in page}
+            last = page[-1].number
+        return found
+
+
+def _differences(replay: Replay, stored: _Stored) -> list[str]:
+    parts, said = stored.partitions, replay.partitions
+    odd = sorted(set(parts) ^ set(said))
+    pairs = [(parts[number], said[number]) for number in sorted(set(parts) - set(odd))]
+    found = differences(stored.row.state, replay.state, pairs)
+    if replay.unit not in (None, stored.row.unit):
+        found.append(Difference("unit", stored.row.unit, replay.unit))
+    found += _reservations_differ(stored.reservations, replay.reservations)
+    return [f"partition {number} is stored or recorded, but not both" for number in odd] + [
+        f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
+    ]
+
+
+def _reservations_differ(
+    stored: dict[int, Reservation], replayed: dict[int, Reservation]
+) -> list[Difference]:
+    pairs = {number: (_hold(stored, number), _hold(replayed, number)) for number in {*stored, *replayed}}
+    return [
+        Difference(f"reservation {number}", *pair)
+        for number, pair in sorted(pairs.items())
+        if pair[0] != pair[1]
+    ]
+
+
+def _hold(reservations: dict[int, Reservation], number: int) -> str:
+    held = reservations.get(number)
+    return "closed" if held is None else f"open until {held.expires_at_us} µs"
+
+
+def _verdict(
+    name: str, sequence: int, valid: bool, problems: list[str], head: str | None = None
+) -> dict[str, Any]:
+    return {"dataset": name, "sequence": sequence, "valid": valid, "problems": problems, "head": head}
+
+
+def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
+    state = row.state
+    return {
+        "name": state.name,
+        "description": row.description,
+        "adjacency": state.adjacency.value,
+        "unit": row.unit,
+        "records": row.records,
+        "partition_key": state.partition_key,
+        "partitions": state.partitions,
+        "opened_at": moment(row.opened_at_us),
+        "changed_at": moment(row.changed_at_us),
+        "sequence": state.sequence,
+        "budget": {"accounting": state.budget.accounting.value, **state.budget.target},
+        "guarantee": guarantee_fields(state),
+        "orders": state.budget.orders.tolist(),
+        "remaining": state.budget.remaining(state.committed_for(None)),
+    }
+
+
+def _coordinates(budget: Budget, amounts: Floats) -> dict[str, Any]:
+    """Amounts in the accounting's own terms."""
+    if budget.accounting is Accounting.ZCDP:
+        main: dict[str, Any] = {"rho": float(amounts[0])}
+    elif budget.accounting is Accounting.GDP:
+        main = {"mu_squared": float(amounts[0])}
+    else:
+        main = {"orders": budget.orders.tolist(), "epsilons": amounts[:-1].tolist()}
+    return {**main, "additive_delta": float(amounts[-1])}
+
+
+def _room(budget: Budget, committed: Floats) -> Floats:
+    """What is left at each coordinate, rounded down."""
+    return np.maximum(0.0, np.nextafter(budget.limits_below - committed, -np.inf))
+
+
+def _running(budget: Budget, amounts: Floats, delta: float | None) -> dict[str, Any]:
+    """The ε at δ of what is spent so far, labelled as the indication that it is."""
+    if delta is None or not amounts[-1] < delta:
+        return {}
+    left = widen(delta - float(amounts[-1]), Direction.DOWN, ulps=1) if amounts[-1] else delta
+    if not amounts[:-1].any():
+        epsilon = 0.0
+    elif budget.accounting is Accounting.ZCDP:
+        epsilon = zcdp_epsilon(float(amounts[0]), left)
+    elif budget.accounting is Accounting.GDP:
+        epsilon = gaussian_epsilon(widen(float(np.sqrt(amounts[0])), Direction.UP, ulps=1), left)
+    else:
+        epsilon = epsilon_at(Cost(budget.orders, amounts[:-1].copy()), left)[0]
+    return {"indicative_epsilon": epsilon, "delta": delta}
+
+
+def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:
+    """An entry as it is shown and exported."""
+    entry = stored.entry
+    fields: dict[str, Any] = {
+        "id": identifier(name, entry.sequence),
+        "sequence": entry.sequence,
+        "kind": entry.kind.value,
+        "at": moment(entry.at_us),
+        "actor": entry.actor,
+        "hash": stored.hash.hex(),
+    }
+    optional = {
+        "run": entry.run,
+        "partition": stored.partition_name,
+        "times": entry.times,
+        "used": entry.used,
+        "sample": None if entry.sample is None else identifier(name, entry.sample),
+        "reservation": None if entry.reservation is None else identifier(name, entry.reservation),
+        "expires_at": None if entry.expires_at_us is None else moment(entry.expires_at_us),
+        "detail": None if entry.detail is None else json.loads(entry.detail),
+        "fraction_left": stored.fraction,
+    }
+    fields |= {key: value for key, value in optional.items() if value is not None}
+    return fields if stored.charge is None else {**fields, **_charge_fields(stored.charge)}
+
+
+def _charge_fields(charge: Charge) -> dict[str, Any]:
+    return {
+        "purpose": charge.purpose,
+        "declared": charge.declared,
+        "step": json.loads(charge.step.canonical),
+        "cost": charge.cost_fields,
+    }
+
+
+def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
+    """A run's sums. On partitions they add up over disjoint records: none bears more than the worst does."""
+    budget = state.budget
+    holds = functools.reduce(add_up, [each.amounts for each in held], np.zeros(budget.size))
+    spent_part, held_part = (1.0 - budget.fraction_left(amounts) for amounts in (row.amounts, holds))
+    if state.partitions:
+        most = 1.0 - budget.fraction_left(state.committed_for(None))
+        spent_part, held_part = min(spent_part, most), min(held_part, most)
+    reserved = {"open": sum(each.reservations for each in held), "fraction": held_part}
+    return {
+        "run": row.name,
+        "entries": row.entries,
+        "spent": _coordinates(budget, row.amounts),
+        "reserved": {**_coordinates(budget, holds), **reserved},
+        "fraction": spent_part,
+        "first_at": moment(row.first_at_us),
+        "last_at": moment(row.last_at_us),
+    }
+
+
+def _reservation_fields(name: str, held: Reservation) -> dict[str, Any]:
+    partition = {} if held.partition is None else {"partition": held.partition.name}
+    return {
+        "id": identifier(name, held.sequence),
+        "run": held.run,
+        "times": held.times,
+        "expires_at": moment(held.expires_at_us),
+        "step": json.loads(held.charge.step.canonical),
+        **partition,
+    }

@@ -1,0 +1,102 @@
+"""Charges: one row for each distinct step as a dataset is charged for it."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, bindparam, select
+
+from dpledger.accounting.validation import Floats
+from dpledger.ledger.errors import NotFound
+from dpledger.ledger.model.entries import Charge
+from dpledger.storage.engine.cache import TransactionCache
+from dpledger.storage.engine.codec import (
+    Damaged,
+    charge_from_columns,
+    columns_of_charge,
+    vector_from_bytes,
+)
+from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
+from dpledger.storage.engine.session import Session
+from dpledger.storage.repositories.surrogate_ids import next_number
+from dpledger.storage.tables import charges
+
+__all__ = ["NumberedCharge", "charge_by_fingerprint", "charge_number", "find_charges", "keep_charge"]
+
+_CONTENT = tuple(column for column in charges.c if column.name not in ("dataset_id", "number", "fingerprint"))
+_THIS = of_dataset(charges.c.dataset_id), charges.c.fingerprint == bindparam("fingerprint")
+_BY_FINGERPRINT = select(*_CONTENT).where(*_THIS)
+_NUMBER = select(charges.c.number, charges.c.purpose, charges.c.amounts).where(*_THIS)
+
+
+@functools.cache
+def _by_number(size: int) -> Select[Any]:
+    return select(charges.c.number, *_CONTENT).where(
+        of_dataset(charges.c.dataset_id), in_list(charges.c.number, size)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedCharge:
+    """What appending an entry needs to know of its charge."""
+
+    number: int
+    purpose: str
+    amounts: Floats
+
+
+def keep_charge(session: Session, cache: TransactionCache, dataset_id: int, charge: Charge) -> None:
+    """Store a charge unless it is there."""
+    if _known(session, cache, dataset_id, charge.fingerprint) is None:
+        number = next_number(session, charges, dataset_id)
+        session.insert(charges, [(dataset_id, number, *columns_of_charge(charge))])
+        kept = NumberedCharge(number, charge.purpose, charge.amounts)
+        cache.note(("charge", dataset_id, charge.fingerprint), kept)
+
+
+def charge_number(
+    session: Session, cache: TransactionCache, dataset_id: int, fingerprint: bytes
+) -> NumberedCharge:
+    """A charge that was kept before."""
+    known = _known(session, cache, dataset_id, fingerprint)
+    if known is None:
+        raise NotFound("charge", fingerprint.hex())
+    return known
+
+
+def _known(
+    session: Session, cache: TransactionCache, dataset_id: int, fingerprint: bytes
+) -> NumberedCharge | None:
+    key = ("charge", dataset_id, fingerprint)
+    known: NumberedCharge | None = cache.get(key)
+    if known is None:
+        found = session.row(_NUMBER, {"dataset_id": dataset_id, "fingerprint": fingerprint})
+        if found is not None:
+            number, purpose, raw = found
+            known = NumberedCharge(number, purpose, vector_from_bytes(raw, len(raw) // 8))
+            cache.note(key, known)
+    return known
+
+
+def charge_by_fingerprint(session: Session, dataset_id: int, fingerprint: bytes) -> Charge:
+    """A charge as it is stored."""
+    found = session.row(_BY_FINGERPRINT, {"dataset_id": dataset_id, "fingerprint": fingerprint})
+    if found is None:
+        raise NotFound("charge", fingerprint.hex())
+    return charge_from_columns(*found)
+
+
+def find_charges(session: Session, dataset_id: int, numbers: Iterable[int]) -> dict[int, Charge]:
+    """Charges by number, read from the database each time: a verification must see what is there.
+
+    One that cannot be read is left out; its entry then has none, which every replay refuses.
+    """
+    wanted = sorted(set(numbers))
+    decoded: dict[int, Charge] = {}
+    for number, *columns in select_in_list(session, _by_number, wanted, dataset_id=dataset_id):
+        try:
+            decoded[number] = charge_from_columns(*columns)
+        except Damaged:
+            continue
+    return decoded
