@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.guarantee import covering
+from dpledger.ledger.model.budget import Budget
 from dpledger.storage.repositories.budgets import budget_fingerprint
 
 revision = "0003"
