@@ -1,4 +1,4 @@
-"""Where randomness comes from: bits of the operating system, or of a seed for tests.
+"""Random bits of the operating system, or of a seed for tests.
 
 The system's generator is asked anew for every draw and nothing is kept between draws. So there is no
 state that a forked or unpickled worker could share with its parent, which would give both the same

@@ -1,4 +1,4 @@
-"""What is asked over HTTP and how answers are read, without doing either: shared by both clients."""
+"""HTTP requests and their parsed answers, without any input or output; shared by both clients."""
 
 import contextlib
 import json

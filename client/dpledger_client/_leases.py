@@ -1,4 +1,4 @@
-"""How long a hold may be used: until its deadline, and until it is seen to be closed.
+"""Lifetime of a hold: until its deadline, or until it is seen to be closed.
 
 A settlement is a statement that nothing more was or will be released, and what it gives back is spent again.
 The service takes it from the token that reserved, or from an admin who states on record that the job is

@@ -1,4 +1,4 @@
-"""What the service says, as values."""
+"""The service's answers as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

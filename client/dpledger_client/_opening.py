@@ -1,4 +1,4 @@
-"""Whether a dataset that is open already is the one that a caller asked to open."""
+"""Compares an open dataset with the one that a caller asked to open."""
 
 import json
 import warnings

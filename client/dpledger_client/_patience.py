@@ -1,4 +1,4 @@
-"""How long an answer is waited for, and what is said meanwhile."""
+"""Retry policy, and the log messages while a request waits."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the end of a reservation means, for both clients."""
+"""Closes reservations, for both clients."""
 
 import warnings
 

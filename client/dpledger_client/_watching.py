@@ -1,4 +1,4 @@
-"""Whether data changed while one permit was in use.
+"""Detects data that change while one permit is in use.
 
 A filter covers records that arrive while the ledger runs if each permit reads the data once. One permit that
 releases before and after they changed is not covered, and this sees it as far as it can be seen.

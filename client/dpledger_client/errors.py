@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree.
+"""The client's exceptions, as a tree.
 
 DPLedgerError
 ├── Refused                      the service said no, with a reason

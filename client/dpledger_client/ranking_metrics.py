@@ -1,4 +1,4 @@
-"""How good a ranking is: NDCG@k and average precision, for one list and as a mean over lists.
+"""Ranking metrics: NDCG@k and average precision, for one list and as a mean over lists.
 
 Documents are ranked by falling score; equal scores keep their order. A list without a relevant
 document counts as 0.

@@ -1,4 +1,4 @@
-"""What an operator chooses when the service starts.
+"""Settings that an operator chooses when the service starts.
 
 Each setting is a field here and an environment variable of the same name, in capitals and with
 ``DPLEDGER_`` before it.

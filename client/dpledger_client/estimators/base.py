@@ -1,4 +1,4 @@
-"""What every private estimator does: prepare, ask and train, keep the result."""
+"""Base class of the private estimators: prepare, authorize, train, keep the result."""
 
 # X is what everybody calls it.
 # ruff: noqa: N803

@@ -1,4 +1,4 @@
-"""What every mechanism provides."""
+"""Base class of the mechanisms."""
 
 import abc
 import dataclasses

@@ -1,4 +1,4 @@
-"""What every objective provides."""
+"""Base class of the objectives."""
 
 # X is what everybody calls it.
 # ruff: noqa: N803

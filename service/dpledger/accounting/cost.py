@@ -1,4 +1,4 @@
-"""What a release or a step costs: a Rényi curve and the other notions that exist beside it."""
+"""Costs of releases and steps: a Rényi curve, and the other notions that exist beside it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the accounting package raises.
+"""The exceptions of the accounting package.
 
 AccountingError
 ├── InvalidInput        a number or a combination outside the stated range

@@ -1,4 +1,4 @@
-"""What a step costs exactly, where that is a rational function of the numbers as given.
+"""Exact costs of steps, where they are rational functions of the numbers as given.
 
 Statement: on a full look the ρ, μ², pure ε and Rényi cost of releases add, each repeated ``count`` times; the
 additive δ of releases adds, and is multiplied by the rate of a Poisson sample.

@@ -1,4 +1,4 @@
-"""What a Rényi filter may spend at each order, and which orders to keep.
+"""Rényi filters: the budget at each order, and the orders to keep.
 
 A filter decides adaptively: each step is chosen from the outputs of earlier ones. "Continue while some
 order α has spent(α) ≤ B(α)", with the whole δ given to every order, is not valid then: two-round

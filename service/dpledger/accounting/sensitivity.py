@@ -1,4 +1,4 @@
-"""How far training can drift apart on neighbouring datasets: sensitivities of whole optimizers.
+"""Sensitivities of whole optimizers: how far training drifts apart on neighbouring datasets.
 
 All results are rounded up. They hold under replace-one adjacency for the very step sizes passed in: what is
 accounted must be what was trained (training with η0/h and accounting with η0/s is wrong: true 1.997,

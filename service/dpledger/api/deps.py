@@ -1,4 +1,4 @@
-"""What routes share: who asks, the intent behind a request, its decision told once, its answer."""
+"""Dependencies of the routes: caller, idempotent request, decision, query."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a running service.
+"""Prometheus metrics of a running service.
 
 A request on the way of authorizations costs one number put on a list, and a group of them one call:
 everything is sorted into buckets and counted when somebody looks, or when much has piled up.

@@ -1,4 +1,4 @@
-"""Who is calling, and how far that reaches.
+"""Authenticates bearer tokens.
 
 Token rows are kept in memory by id. For reading, a kept row is believed for at most
 ``FRESH_SECONDS``: a revoked token reads no longer than that. Whatever spends or changes something is

@@ -1,4 +1,4 @@
-"""What a token may do."""
+"""Scopes of tokens."""
 
 import enum
 from collections.abc import Iterable

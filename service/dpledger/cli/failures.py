@@ -1,4 +1,4 @@
-"""What can go wrong at a terminal: one line on stderr, and an exit code that scripts can trust."""
+"""Failures at a terminal: one line on stderr, and a documented exit code."""
 
 import enum
 import os

@@ -1,4 +1,4 @@
-"""How steps, budgets and guarantees are written on a command line.
+"""Parses steps, budgets and guarantees as they are written on a command line.
 
 Each has a short form, ``gaussian:sensitivity=1,noise_std=2``, and the API's own JSON, in place or in a
 file: ``{"mechanism": …}``, ``@step.json``, ``@-`` for standard input. Numbers are read as strictly as

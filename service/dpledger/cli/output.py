@@ -1,4 +1,4 @@
-"""What a person reads: plain tables on standard output. What is left is rounded down, what is spent up."""
+"""Plain tables on standard output; remaining amounts are rounded down, spent amounts up."""
 
 import decimal
 import json

@@ -1,4 +1,4 @@
-"""Where a ledger is: a service with its token, or a database of this machine."""
+"""Locates a ledger: a service with its token, or a database of this machine."""
 
 import functools
 import inspect

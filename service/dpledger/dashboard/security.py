@@ -1,4 +1,4 @@
-"""What protects the pages: who may see them, who may send a form, and what a browser may load."""
+"""Protects the pages: sessions, forms, and what a browser may load."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""What the dashboard needs of the running service."""
+"""The parts of the running service that the dashboard uses."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What each page shows, from one look at the database."""
+"""Builds each page's content from one read of the database."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

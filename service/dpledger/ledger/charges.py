@@ -1,4 +1,4 @@
-"""From what a caller asks to what a dataset is charged: computed outside any transaction, and kept.
+"""Computes what a dataset is charged for a step, outside any transaction, and caches it.
 
 Orders, adjacency and accounting of a dataset never change once it is opened, so a charge computed
 before the lock is the one that the decision needs. Only a fail-over that lost the dataset, or a

@@ -1,4 +1,4 @@
-"""The whole rule state, as pure functions: ``decide`` says yes or no, ``apply`` says what a yes changes.
+"""Decides, as pure functions: ``decide`` grants or refuses, ``apply`` gives the state after an entry.
 
 ``apply`` is also what replays a ledger from its entries, so a stored total can only be what the
 entries say.

@@ -1,4 +1,4 @@
-"""What the ledger refuses, and why.
+"""The ledger's exceptions, as a tree.
 
 LedgerError
 ├── NotFound                no such dataset, partition, entry, reservation or token

@@ -1,4 +1,4 @@
-"""What all outputs of a ledger together satisfy, after its budget was changed.
+"""The guarantee over all outputs of a ledger whose budget was changed.
 
 A limit that is lowered limits what is still to come; what was released before stays released. So the
 ledger keeps the largest limits that were ever in force beside the present ones.

@@ -1,4 +1,4 @@
-"""What every kind of request needs: a transaction, the key looked up, the answer kept."""
+"""Executes requests once: one transaction, the key looked up, the answer kept."""
 
 from collections.abc import Callable
 from typing import TypeVar

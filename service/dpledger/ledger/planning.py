@@ -1,4 +1,4 @@
-"""Whether a budget's plan fits: what whoever opens or changes a budget is warned of.
+"""Warns of plans that a budget does not cover.
 
 A plan fixes the orders and weights of a budget when the dataset is opened. They are frozen then, so the
 plan in a later change moves nothing; there it says what the new limit is for, and is counted alone.

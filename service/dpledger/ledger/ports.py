@@ -1,4 +1,4 @@
-"""What the ledger needs from storage, in the ledger's own words; ``storage`` implements it.
+"""The repository protocol: what the ledger needs from storage, which implements it.
 
 A :class:`Transaction` is one database transaction. Everything read through it after ``lock`` is
 stable until it ends; it commits when the ``with`` block of :meth:`Storage.begin` ends without an

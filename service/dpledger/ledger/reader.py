@@ -1,4 +1,4 @@
-"""What is shown of a ledger. Nothing here writes or decides.
+"""Reads ledgers for display. Nothing here writes or decides.
 
 Spent is rounded up and remaining is rounded down. The running ε of what is spent so far is an
 indication: what is proven while steps are still chosen adaptively is the budget itself.

@@ -1,4 +1,4 @@
-"""The bodies of answers, built from what is stored so that a replay says the same."""
+"""Renders the bodies of answers from what is stored, so that a replay has the same bytes."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Running a transaction again after it lost against another one."""
+"""Repeats a transaction that the database rolled back."""
 
 import random
 import time

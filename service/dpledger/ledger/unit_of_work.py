@@ -1,4 +1,4 @@
-"""One dataset's ledger held open inside a transaction: decisions build on each other, then are written."""
+"""Unit of work: one dataset's ledger held under its lock; commands are decided on it, then written."""
 
 from collections.abc import Sequence
 from dataclasses import replace

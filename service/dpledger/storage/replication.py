@@ -1,4 +1,4 @@
-"""Whether a commit of PostgreSQL waits for a standby, so that a fail-over loses nothing acknowledged."""
+"""Checks that PostgreSQL's commits wait for a standby, so that a fail-over loses nothing acknowledged."""
 
 from dataclasses import dataclass
 

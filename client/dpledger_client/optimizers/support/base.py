@@ -1,4 +1,4 @@
-"""What every method is: its parameters, and how it trains."""
+"""Base class of the methods: parameters, and the training loop that each implements."""
 
 # X is what everybody calls it.
 # ruff: noqa: N803

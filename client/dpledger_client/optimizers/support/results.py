@@ -1,4 +1,4 @@
-"""What an optimizer gives back: the parameters, and every charge on the way to them."""
+"""Results: the parameters, and every charge on the way to them."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What stochastic gradient methods share: a sample of the records, its noisy gradient, an average."""
+"""Shared parts of stochastic gradient methods: samples, noisy gradients, averages."""
 
 import itertools
 from collections.abc import Iterable

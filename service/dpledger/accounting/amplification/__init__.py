@@ -1,4 +1,4 @@
-"""What sampling does to a cost; one file a theorem or family of theorems.
+"""Amplification by sampling; one file per theorem or family of theorems.
 
 | scheme | adjacency | what is sampled | file |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Which adjacency a sampling scheme's theorems are stated for."""
+"""The adjacency that each sampling scheme's theorems are stated for."""
 
 from dpledger.accounting.errors import AdjacencyMismatch
 from dpledger.accounting.sampling import Adjacency, Scheme

@@ -1,4 +1,4 @@
-"""How much of a notion may be spent so that a goal is implied: the conversions, inverted.
+"""Inverse conversions: the most of a notion that may be spent so that a goal is implied.
 
 Every answer is rounded down and was proven by evaluating the conversion forward.
 """

@@ -1,4 +1,4 @@
-"""What each notion implies: which theorem leads from which notion to which."""
+"""Implications between the notions, each with its theorem."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an entry of the conversion tables is."""
+"""One entry of the conversion tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

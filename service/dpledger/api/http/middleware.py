@@ -1,4 +1,4 @@
-"""Around every request: a name for it, and a last net for errors."""
+"""Gives each request its id, measures it, and turns unforeseen errors into problems."""
 
 import itertools
 import re

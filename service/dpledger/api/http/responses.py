@@ -1,4 +1,4 @@
-"""From what the ledger says to an HTTP answer: one way, for first answers and repeated ones alike."""
+"""Renders decisions and errors as HTTP responses, first answers and replays alike."""
 
 import json
 from collections.abc import Mapping

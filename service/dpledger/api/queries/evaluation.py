@@ -1,4 +1,4 @@
-"""WorkerPool and their answers as pure functions: nothing here knows a ledger's state.
+"""Evaluates queries as pure functions: nothing here knows a ledger's state.
 
 ``reply`` is what the worker process runs. The same question always has the same reply, refusals
 included, so replies may be kept.

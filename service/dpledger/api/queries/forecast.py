@@ -1,4 +1,4 @@
-"""How many more such steps a dataset grants, from its ledger as last committed."""
+"""Forecasts how many more steps a dataset grants, from its last committed state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The process that answers questions: one line in, one line out.
+"""The process that evaluates queries: one line in, one line out.
 
 It stands apart from the service because a bound may need the processor for seconds, and a thread
 that computes would share the interpreter with the authorizations. It runs at low priority, within

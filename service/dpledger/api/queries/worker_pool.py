@@ -1,4 +1,4 @@
-"""WorkerPool that wait for the worker process, and answers that are kept.
+"""Queues queries for the worker process and caches their answers.
 
 One worker answers one question after another. Whoever asks has a line of their own, and the worker takes
 from each in turn: nobody's questions fill another's line. Few may wait in one: when it is full, the answer

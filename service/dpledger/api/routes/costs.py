@@ -1,4 +1,4 @@
-"""What a step would cost; nothing is recorded."""
+"""Cost queries; nothing is recorded."""
 
 from typing import Any
 

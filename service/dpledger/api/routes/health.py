@@ -1,4 +1,4 @@
-"""Whether the process is alive, and whether it can serve."""
+"""Liveness and readiness."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads."""
+"""The Prometheus endpoint."""
 
 from typing import Any
 

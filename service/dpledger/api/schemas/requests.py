@@ -1,4 +1,4 @@
-"""The shapes of requests; what the numbers may be is checked where they are used."""
+"""Schemas of requests; the ranges of numbers are checked where they are used."""
 
 import re
 from collections.abc import Callable

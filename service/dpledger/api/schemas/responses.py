@@ -1,4 +1,4 @@
-"""The shapes of answers, for the API's description. Bodies are written by the ledger, not by these."""
+"""Schemas of responses, for the OpenAPI document; bodies are written by the ledger."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""What can be asked of a ledger, with everything a decision needs to know already looked up."""
+"""Commands: requests with everything looked up that a decision needs."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What callers ask for, before anything is looked up, and what they are told."""
+"""Requests before anything is looked up, and their answers."""
 
 from dataclasses import dataclass
 

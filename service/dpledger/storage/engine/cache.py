@@ -1,4 +1,4 @@
-"""A bounded memory shared by threads; what was used longest ago is forgotten first."""
+"""A bounded cache shared by threads; the least recently used goes first."""
 
 import threading
 from collections import OrderedDict

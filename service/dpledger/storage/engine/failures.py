@@ -1,4 +1,4 @@
-"""What a database error means for the ledger: try again, come back later, or a fault in this code.
+"""Translates database errors: retry, unavailable, or a fault in this code.
 
 Nothing whose outcome is unknown is ever tried again here: a connection lost during COMMIT may have
 committed. The caller is told ``Unavailable``, and its idempotency key makes its own retry safe.

@@ -1,4 +1,4 @@
-"""Conditions on a list of values.
+"""Conditions on lists of values (IN clauses).
 
 Lists come in sizes that are powers of two: there are few texts then, and the databases keep them
 prepared. A shorter list is filled up by repeating its last value.

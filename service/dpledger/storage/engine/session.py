@@ -1,4 +1,4 @@
-"""One transaction's statements, said to the driver directly.
+"""Executes one transaction's statements on the raw DBAPI connection.
 
 Statements are SQLAlchemy Core expressions, compiled once for each dialect. They then go straight to
 the driver: SQLAlchemy's own execution costs ten times what SQLite needs for the statement itself.

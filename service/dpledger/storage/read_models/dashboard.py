@@ -1,4 +1,4 @@
-"""What people who look after datasets want to see, read in one look and in bounded time.
+"""Read model of the dashboard, read in one transaction and in bounded time.
 
 Nothing here reads a ledger from end to end. Lists come from indexes, sums were added up when entries
 were appended, and long histories are sampled at evenly spaced keys: a page costs the same for a hundred

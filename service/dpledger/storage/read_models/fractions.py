@@ -1,4 +1,4 @@
-"""What is left of datasets' budgets, as it is stored with each of them: no ledger is read."""
+"""Remaining fractions of datasets as stored with each of them; no ledger is read."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What was left of a dataset's budget over time, kept where it changed by a visible step.
+"""Burn-down history: what was left of each budget, kept where it changed by a visible step.
 
 An entry keeps what was left for whom it was charged, which may be a partition; this is what was left
 for the dataset as a whole. A budget that only shrinks leaves at most ``STEPS`` points, however many

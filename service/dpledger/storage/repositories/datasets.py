@@ -1,4 +1,4 @@
-"""Datasets and their states: locked, opened, moved forward, listed."""
+"""Datasets and their states: lock, open, update, list."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Answers kept under their keys, for what no entry answers by itself."""
+"""Answers kept under their idempotency keys, where no entry answers by itself."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a database says of itself."""
+"""Identity of a database."""
 
 from sqlalchemy import literal_column, select
 

@@ -1,4 +1,4 @@
-"""What was refused."""
+"""Refusals."""
 
 from collections.abc import Sequence
 from dataclasses import astuple

@@ -1,4 +1,4 @@
-"""What each run and each purpose has spent, added up with every entry.
+"""Totals per run and per purpose, added up with every entry.
 
 Amounts that one group of entries adds are scaled and added once, so the last places of a sum depend on
 how its entries were grouped. Every rounding is upwards: the sum is never below the exact one.

@@ -1,4 +1,4 @@
-"""What each run has spent, as it is listed; :mod:`dpledger.storage.repositories.run_totals` adds it up."""
+"""Lists runs with their totals; :mod:`dpledger.storage.repositories.run_totals` adds them up."""
 
 from sqlalchemy import Integer, bindparam, select
 

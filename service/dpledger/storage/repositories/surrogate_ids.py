@@ -1,4 +1,4 @@
-"""Small numbers for what entries refer to: actors and runs by name, given out under the dataset's lock."""
+"""Surrogate ids of actors, runs and purposes, given out under the dataset's lock."""
 
 from typing import Any
 
