@@ -91,7 +91,7 @@ def find_method(name: str) -> type[Method] | type[NonPrivate]:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {name!r}")
     module, _, attribute = METHODS[name].partition(".")
     found: type[Method] | type[NonPrivate] = getattr(
-        importlib.import_module(f"{__name__}.{module}"), attribute
+        importlib.import_module(f"{__name__}.methods.{module}"), attribute
     )
     return found
 
