@@ -142,7 +142,8 @@ def make_private_with_epsilon(
 ) -> tuple[Any, ...]:
     """:func:`make_private` with the noise at which all steps of ``epochs`` cost at most (ε, δ).
 
-    The service calibrates the noise. It warns if the dataset's budget does not grant all of the steps.
+    The service calibrates the noise, by Rényi composition as its budgets charge it. A warning tells if the
+    dataset's budget does not grant all of the steps.
     """
     plan = _plan(account, data_loader.batch_size if batch_size is None else batch_size, records)
     steps = plan.steps_per_epoch * check_count("epochs", epochs)
@@ -240,6 +241,8 @@ def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mappin
         "sample": plan.sample.fields(),
         "adjacency": _ADJACENCY,
         "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
+        # As budgets charge the steps: privacy-loss distributions need less noise than a Rényi filter grants.
+        "method": "rdp",
     }
     return float(account.dataset.ledger.ask("calibrations", question)["value"])
 
