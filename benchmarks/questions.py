@@ -53,7 +53,7 @@ def composition(number: int) -> dict[str, Any]:
 
 
 def requests(port: int, token: str, first: int) -> Iterator[bytes]:
-    """WorkerPool without end, in turns of both kinds."""
+    """Queries without end, in turns of both kinds."""
     for number in itertools.count(first):
         path, question = ("calibrations", calibration) if number % 2 else ("compositions", composition)
         yield next(Order(port, f"/v1/{path}", "POST", token, json.dumps(question(number))).requests())

@@ -48,7 +48,7 @@ class Ledger:
     transport
         An ``httpx2`` transport to be used instead of the network, for tests.
 
-    TransactionCache
+    Notes
     -----
     Ledgers, datasets and accounts can be pickled, copied and used from several threads. Their state is
     where the service is and the token; sockets are opened when they are needed.

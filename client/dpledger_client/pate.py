@@ -108,7 +108,7 @@ def pate(
     reserve
         Ask for so many labels at once. By default each is asked for by itself.
 
-    TransactionCache
+    Notes
     -----
     A record lies in one part, so that it moves one teacher's vote, which is what both mechanisms' costs are
     proven for. A teacher that fails to train, or predicts something that is no class, abstains, and its

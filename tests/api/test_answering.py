@@ -1,4 +1,4 @@
-"""WorkerPool wait in a short line for one worker; what is asked again is not computed again."""
+"""Queries wait in a short line for one worker; what is asked again is not computed again."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def question(rho: float) -> ConversionBody:
 
 
 class Fake:
-    """WorkerPool to a stand-in worker that notes each line it reads."""
+    """Queries to a stand-in worker that notes each line it reads."""
 
     def __init__(self, folder: Path, then: str = "pass") -> None:
         self.log = folder / "log"

@@ -4,7 +4,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
-# RawResponse to the page before its own code runs, so that nothing is missed.
+# Added to the page before its own code runs, so that nothing is missed.
 _REPORT_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));

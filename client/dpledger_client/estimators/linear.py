@@ -91,7 +91,7 @@ class PrivateLogisticRegression(_LinearClassifier, Probabilities):
     result_
         What :func:`~dpledger_client.optimizers.minimize` returned, with every charge.
 
-    TransactionCache
+    Notes
     -----
     Before ``fit``, rows must be prepared each by itself. A scaler or selector that was fitted to private
     rows, or folds that are stratified by private labels, let one record move others, and nobody charges that.

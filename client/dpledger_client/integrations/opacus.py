@@ -103,7 +103,7 @@ def make_private(
     tuple
         What Opacus returns, with a loader of Poisson batches at the public rate.
 
-    TransactionCache
+    Notes
     -----
     Batches come from the system's randomness. Noise comes from the engine's ``secure_mode``, or from a
     generator of its own that starts from the system's: a seed that is known, or a state that is restored
@@ -272,7 +272,7 @@ class LedgerAccountant:
     history
         (noise multiplier, sample rate, steps) of each run of equal steps, as Opacus keeps it.
 
-    TransactionCache
+    Notes
     -----
     Refused, because no bound here covers it: a step of several samples, since a record may be in more than
     one of them (splitting one batch by ``BatchMemoryManager`` is fine); a second step on one batch; batches

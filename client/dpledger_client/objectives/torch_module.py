@@ -49,7 +49,7 @@ class TorchModule(Objective):
         margin for up to 2¹⁹ records with chunks of 256. With 1 a gradient is rounded the same whoever is
         beside it; in a chunk torch may round it by its place, which matters where a margin is all rounding.
 
-    TransactionCache
+    Notes
     -----
     The start is the module's own parameters, which must not come from the private data. Randomness inside
     the module, such as dropout, is refused by ``vmap``.

@@ -145,7 +145,7 @@ def best_order_for_plan(
     Unreachable
         Where no order grants even a fraction of a step.
 
-    TransactionCache
+    Notes
     -----
     Any order is sound; a coarse vectorised pass over the default grid is refined around its best.
     """

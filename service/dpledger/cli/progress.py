@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = ["drawn", "waiting"]
 
 Step = Callable[[int, int | None], None]
-"""RawResponse how much is done, and of how much if that is known."""
+"""Receives how much is done, and of how much if that is known."""
 
 
 @contextlib.contextmanager

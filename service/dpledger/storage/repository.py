@@ -60,7 +60,7 @@ class SqlStorage:
         self.marks = HighWaterMarks()
         """How far each ledger came; whoever keeps them in a file puts its own here before the first use."""
         self.on_locked: Callable[[float], None] = _ignore
-        """RawResponse how many seconds each transaction waited for its datasets."""
+        """Receives how many seconds each transaction waited for its datasets."""
         # A new connection may lead to another server, where numbers mean what they mean there.
         event.listen(engine, "connect", lambda *_: self._known.clear())
 

@@ -110,7 +110,7 @@ class Draw:
 
 
 class Watch:
-    """TransactionCache each question, each look at the data and each draw of noise, in their order."""
+    """Notes each question, each look at the data and each draw of noise, in their order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

@@ -41,15 +41,14 @@ class ADDP(Method):
     noise_multiplier
         The noise's standard deviation over the sensitivity of a participant's sum: a number, or a function
         of the :class:`~dpledger_client.optimizers.support.participants.Participant`, whose budget, size and
-        rounds so
-        far are public. :func:`planned_noise` computes it for a number of rounds.
+        rounds so far are public. :func:`planned_noise` computes it for a number of rounds.
     step_size
         A number, or a function of the round.
     batch_size
         How many records a participant draws: 1 in the paper. Exactly so many, without replacement, under
         replace-one; so many in expectation, by Poisson sampling, under add-remove.
 
-    TransactionCache
+    Notes
     -----
     A round is charged to each participant's own partition as a subsampled Gaussian: under replace-one at
     twice the clip, under add-remove at the clip. The filter of its budget decides, so noise may be adapted

@@ -32,7 +32,7 @@ class DPAdam(Method):
         Take the noise's own variance, which is public, off the second moment, down to ``stability``²
         at least (DP-AdamBC: Tang, Shpilevskiy, Lécuyer 2024). The root is then taken without ``stability``.
 
-    TransactionCache
+    Notes
     -----
     Both moments are functions of what DP-SGD releases, so that a step is charged what a step of DP-SGD is.
     """

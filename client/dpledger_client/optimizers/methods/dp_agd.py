@@ -50,7 +50,7 @@ class DPAGD(Method):
     total_rho
         Spend no more than this, whatever the dataset has left, and stop with ``planned-budget-used``.
 
-    TransactionCache
+    Notes
     -----
     Charged, all on the whole dataset, so that zCDP adds up: Gaussian noise of ρ_ng for a gradient, of
     (1 + γ)ρ_ng − ρ_ng for another measurement, and report-noisy-max for a selection. With e = C_obj/scale

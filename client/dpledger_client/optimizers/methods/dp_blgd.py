@@ -38,7 +38,7 @@ class DPBLGD(Method):
     steps
         At most so many iterations; None: until the ledger refuses.
 
-    TransactionCache
+    Notes
     -----
     Charged on the whole dataset: Gaussian noise of ρ_grad, or of its growth, for a gradient, and an
     AboveThreshold search for each line search. Under a ``zcdp`` budget take Laplace noise: the other

@@ -78,7 +78,7 @@ class DPBLSGD(Method):
     steps
         At most so many iterations; None: until the ledger refuses.
 
-    TransactionCache
+    Notes
     -----
     Source: Chen 2020, dissertation, Algorithms 5.1 to 5.3, (5.7) to (5.10). Repaired: gradient and search
     on one batch are not amplified separately, which is unsound (two Gaussians with q = 0.01, σ = 1,

@@ -50,7 +50,7 @@ class DPSGD(Method):
         ``last``, ``uniform`` or ``weighted``; see
         :class:`~dpledger_client.optimizers.support.stochastic.Average`.
 
-    TransactionCache
+    Notes
     -----
     Each step is charged the subsampled Gaussian at its sampling rate. Momentum, projection and averages
     are post-processing. All steps are one description, so that ``reserve=`` asks for many at once. Two

@@ -56,7 +56,7 @@ class ModelPerturbationADMM(Method):
     output
         ``x``, as in the dissertation, or ``z``, which has the regulariser's exact zeros.
 
-    TransactionCache
+    Notes
     -----
     A step is charged as one Gaussian release on the whole dataset with Δx of :func:`model_sensitivity`:
     ε(α) = α·Δx²/(2σ²), less for a smaller step. Two repairs: Δx has the factor η that (4.13) drops; and

@@ -39,7 +39,7 @@ class NoisyGradientDescent(Method):
     average
         ``last``: the last iterate; ``uniform``: (w₀ + … + w_{T−1})/T, as the lectures' theorems want it.
 
-    TransactionCache
+    Notes
     -----
     Each step is one Gaussian release on the whole dataset: ρ = 1/(2·noise_multiplier²).
     """

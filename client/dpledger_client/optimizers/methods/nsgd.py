@@ -35,12 +35,11 @@ class NSGD(Method):
     permute
         False: mini-batches in the order of the data.
 
-    TransactionCache
+    Notes
     -----
     Charged once: the mixture of Theorem 3.2 over the mini-batch in which a record lies, with sensitivities
     computed by :func:`~dpledger_client.optimizers.support.permuted_sgd.sensitivities` from the very step
-    sizes that
-    are trained; without a permutation a Gaussian release with the largest of them.
+    sizes that are trained; without a permutation a Gaussian release with the largest of them.
     Conditions: replace-one; a linear model with a smooth loss and regulariser. Strong convexity, by an L2
     regulariser, makes updates contract: without it sensitivities only add up.
     """

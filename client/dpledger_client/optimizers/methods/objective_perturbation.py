@@ -111,7 +111,7 @@ class ObjectivePerturbation(Method):
         How much larger the output noise's multiplier is than ``noise_multiplier``: its cost is
         1/output_factor² of the linear term's.
 
-    TransactionCache
+    Notes
     -----
     Charged as a declared curve: see :func:`objective_curve` and :class:`PerturbedMinimum`. It needs a budget
     that curves can be charged to; zCDP and GDP budgets refuse it, as no ρ or μ is known. The objective must

@@ -35,13 +35,13 @@ class OutputPerturbation(Method):
     projection
         Onto which set; least squares needs a bounded one, without which its gradients have no bound.
 
-    TransactionCache
+    Notes
     -----
     One Gaussian release on the whole dataset: ρ = 1/(2·noise_multiplier²). The sensitivity grows from 0 by
     Δ ← max(|1 − ημ|, |1 − ηL|)·Δ + 2ηR/n a step: gradient descent is the case of one mini-batch of
     :func:`~dpledger_client.optimizers.support.permuted_sgd.sensitivities`. That is proven under replace-one;
-    under
-    add-remove the number of records, and with it the curvature of a sum over a public number, has no bound.
+    under add-remove the number of records, and with it the curvature of a sum over a public number, has no
+    bound.
     The objective must be convex and smooth. Published forms assume rows of norm 1; here they are shortened.
     """
 

@@ -59,7 +59,7 @@ class PrivBR(Method):
     spectral
         Divide each weight matrix by its largest singular value after each step (6.5.4).
 
-    TransactionCache
+    Notes
     -----
     The sum of gradients is divided by the bound, so that every step is the same release of sensitivity 1,
     and multiplied by it after the noise. Under add-remove (a list's relevances come or go) a list moves

@@ -26,7 +26,7 @@ class PrivateMajority(Method):
     labels
         Those to choose from; they are public.
 
-    TransactionCache
+    Notes
     -----
     The scores are the labels' counts. A record counts for one label, so that any count moves by 1 at most;
     under add-remove none moves the other way, which the exponential mechanism needs half the noise for

@@ -39,7 +39,7 @@ class PrivGene(Method):
     seed
         Of the search's own randomness, which is public.
 
-    TransactionCache
+    Notes
     -----
     A selection is the exponential mechanism on minus the sums of clipped losses, of sensitivity ``loss_clip``
     under either adjacency, and monotonic under add-remove; the candidates already selected are left out.

@@ -29,7 +29,7 @@ class RSGDAR(Method):
     reset
         Whether an average also resets the step size.
 
-    TransactionCache
+    Notes
     -----
     Charged once, as NSGD with a permutation. An average of iterates moves by at most the average of their
     moves (3.8), so that the last mini-batch no longer counts the most.

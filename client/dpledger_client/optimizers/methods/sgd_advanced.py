@@ -26,7 +26,7 @@ class SGDAdvanced(CalibratedSGD):
     composition
         ``advanced`` (Dwork, Rothblum, Vadhan 2010) or ``lemma-15.2``, its short form in the lectures.
 
-    TransactionCache
+    Notes
     -----
     The service is asked for the noise: each step is an (ε₀, δ₀) Gaussian, amplified by sampling to
     (ln(1 + q(e^ε₀ − 1)), qδ₀) by Lemma 15.4 of Wang's lectures, and ``steps`` of them compose. The

@@ -29,7 +29,7 @@ class SGDMoments(CalibratedSGD):
     epsilon, delta
         What all steps together are to cost by this way of counting.
 
-    TransactionCache
+    Notes
     -----
     The published σ = c·q√(T log(1/δ))/ε has no constant. Here it is the one with a proof: a step costs at
     most ε(α) = 2q²α/σ² (Mironov, Talwar, Zhang 2019, Theorem 11), so that T of them are within the ρ of zCDP

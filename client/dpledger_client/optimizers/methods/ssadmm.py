@@ -44,7 +44,7 @@ class SubsampledADMM(Method):
     output
         ``x``, as in the dissertation, or ``z``, which has the regulariser's exact zeros.
 
-    TransactionCache
+    Notes
     -----
     A step is charged as one Gaussian release on its sample, amplified. Theorem 4.1 states a sensitivity of
     2C/m for the mean over a sample of m records under replace-one, which is right: the sum, which is

@@ -65,7 +65,7 @@ class Backtracking:
     shrinking
         β.
 
-    TransactionCache
+    Notes
     -----
     Source: Chen 2020, dissertation, Algorithm 5.1 and Theorems 5.1 to 5.3. There the decrease is a sum over
     records while g is a mean; here αη‖g‖² is multiplied by the public expected size, so that the condition is

@@ -1,4 +1,4 @@
-"""WorkerPool about costs: conversions, amplifications, compositions, calibrations, forecasts.
+"""Cost queries: conversions, amplifications, compositions, calibrations, forecasts.
 
 Nothing is recorded. Whatever needs the processor for long is answered by the worker process, so that no
 question can hold up an authorization.

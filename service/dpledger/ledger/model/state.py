@@ -6,8 +6,8 @@ functions here, so that replaying the entries gives the stored totals bit for bi
 Totals are exact rational numbers (:class:`ExactTotals`), and so is what decides, for the whole of a dataset
 as for one of its partitions; the floats beside them are rounded up, for showing. What is kept of all
 partitions together (:class:`PartitionExtremes`) is floats rounded outward: a spend on the whole beside
-partitions, or
-under a private key, is decided exactly against bounds that may be a few units in the last place narrow.
+partitions, or under a private key, is decided exactly against bounds that may be a few units in the
+last place narrow.
 Ledgers opened before totals were exact (:class:`Totals`) go on in floats, rounding each sum up.
 """
 
@@ -56,7 +56,7 @@ def add_up(first: Floats, second: Floats) -> Floats:
 
 
 def add_up_each(first: Floats, second: Floats, times: int) -> Floats:
-    """``raised(first, second)``, that and ``second`` again, and so on: a row for each of ``times`` sums.
+    """``add_up(first, second)``, that and ``second`` again, and so on: a row for each of ``times`` sums.
 
     The same bits as one after another. After the first sum no coordinate that ``second`` adds to is
     zero, so that which ones are rounded need not be found out anew. No coordinate is negative.
