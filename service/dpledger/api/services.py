@@ -145,13 +145,13 @@ class Services:
         questions, names = self.questions, self.settings.metrics_datasets
         self.metrics.look_at_gauge(
             "dpledger_questions_waiting",
-            "WorkerPool in front of the worker process.",
+            "Queries in front of the worker process.",
             (),
             lambda: {(): questions.waiting},
         )
         self.metrics.look_at_counter(
             "dpledger_questions",
-            "WorkerPool by how they were answered.",
+            "Queries by how they were answered.",
             ("outcome",),
             lambda: {(outcome,): count for outcome, count in dict(questions.outcomes).items()},
         )

@@ -128,7 +128,7 @@ def extremes_from_bytes(raw: bytes, budget: Budget) -> PartitionExtremes:
         return PartitionExtremes.empty(budget)
     size = budget.size
     if len(raw) != 5 * size * _FLOAT.itemsize:
-        raise Damaged(f"extremes of {size} coordinates is stored in {len(raw)} bytes")
+        raise Damaged(f"extremes of {size} coordinates are stored in {len(raw)} bytes")
     headroom, least_limit, first, second = np.frombuffer(raw, dtype=_FLOAT, count=4 * size).reshape(4, size)
     holder = np.frombuffer(raw, dtype=_INTEGER, offset=4 * size * _FLOAT.itemsize)
     return PartitionExtremes(headroom, least_limit, first, second, holder)
