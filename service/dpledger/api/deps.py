@@ -18,7 +18,7 @@ from dpledger.ledger.ports import IdempotentRequest
 __all__ = [
     "SHORT_LIST",
     "CallerOf",
-    "IntentOf",
+    "IdempotentRequestDependency",
     "ServicesDependency",
     "decide_once",
     "decided_list",
@@ -52,7 +52,7 @@ async def evaluate_query(services: Services, question: BaseModel, caller: Caller
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
 ServicesDependency = Annotated[Services, Depends(house_of)]
-IntentOf = Annotated[IdempotentRequest, Depends(intent_of)]
+IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(intent_of)]
 
 
 async def decide_once(

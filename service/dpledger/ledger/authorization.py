@@ -134,7 +134,7 @@ class BatchDecider:
         self._state = state
         now_us = executor.clock.now_us()
         self._ended, self._entries, self._answers = transaction.known(state.dataset_id, calls, now_us)
-        self.unit = executor.sit(transaction, state)
+        self.unit = executor.open_unit(transaction, state)
         self.refusals: list[tuple[IdempotentRequest, StoredAnswer]] = []
         self._served: dict[tuple[str, bytes], tuple[bytes, Yes | Answer]] = {}
 

@@ -151,7 +151,7 @@ def _draft(
     executor: IdempotentExecutor, transaction: Transaction, asked: _List, states: dict[str, LedgerState]
 ) -> _Draft:
     mode, actor = asked.mode, asked.call.actor
-    units = {name: executor.sit(transaction, state) for name, state in sorted(states.items())}
+    units = {name: executor.open_unit(transaction, state) for name, state in sorted(states.items())}
     _load_partitions(units, asked.spends, mode)
     items: list[Item] = []
     for spend, charge in zip(asked.spends, asked.charges, strict=True):

@@ -54,14 +54,14 @@ class IdempotentExecutor:
             known = self.known(transaction, state.dataset_id, call)
             if known is not None:
                 return known
-            unit = self.sit(transaction, state)
+            unit = self.open_unit(transaction, state)
             answer = work(transaction, unit)
             unit.write()
             return self.keep(transaction, state.dataset_id, call, answer)
 
         return self.run(run_locked)
 
-    def sit(self, transaction: Transaction, state: LedgerState) -> UnitOfWork:
+    def open_unit(self, transaction: Transaction, state: LedgerState) -> UnitOfWork:
         """Hold a locked state open."""
         return UnitOfWork(transaction, state, self.clock.now_us())
 

@@ -237,7 +237,7 @@ class LedgerService:
         return len(due)
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:
-        self._executor.sit(transaction, transaction.lock([name])[name]).write()
+        self._executor.open_unit(transaction, transaction.lock([name])[name]).write()
 
 
 def _check_settler(held: Reservation, settlement: Settlement, actor: str) -> None:

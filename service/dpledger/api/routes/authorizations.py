@@ -5,7 +5,7 @@ import contextlib
 from fastapi import APIRouter, Request, Response
 
 from dpledger.accounting.errors import AccountingError
-from dpledger.api.deps import SHORT_LIST, IntentOf, ServicesDependency, decided_list
+from dpledger.api.deps import SHORT_LIST, IdempotentRequestDependency, ServicesDependency, decided_list
 from dpledger.api.fast_path import AuthorizationEndpoint
 from dpledger.api.http.body import LISTS
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
@@ -45,7 +45,7 @@ async def post_authorization(request: Request, dataset: str) -> Response:
 )
 @require_scope(Scope.SPEND, idempotent=True, may_answer=[*_REFUSALS, NOT_FOUND], limits=LISTS)
 async def post_authorizations(
-    request: Request, body: BulkBody, services: ServicesDependency, call: IntentOf
+    request: Request, body: BulkBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Decide a list in one transaction: all or nothing, or each on its own."""
     for name in {item.dataset for item in body.items}:

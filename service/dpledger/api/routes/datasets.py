@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from dpledger.accounting.errors import InvalidInput
-from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, decide_once
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
 from dpledger.api.http.problems import (
     ADJACENCY_MISMATCH,
@@ -45,7 +45,7 @@ _BUDGET_PROBLEMS = (ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE)
 @router.post("", status_code=201, responses={201: {"model": OpenedAnswer}}, summary="Open a dataset")
 @require_scope(Scope.ADMIN, idempotent=True, may_answer=[ALREADY_EXISTS, *_BUDGET_PROBLEMS])
 async def post_dataset(
-    request: Request, body: DatasetBody, services: ServicesDependency, call: IntentOf
+    request: Request, body: DatasetBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Open a dataset; its budget's rule, orders and weights are fixed from here on."""
     caller_of(request).require_dataset(body.name)
@@ -139,7 +139,7 @@ async def post_budget_change(
     dataset: str,
     body: BudgetChangeBody,
     services: ServicesDependency,
-    call: IntentOf,
+    call: IdempotentRequestDependency,
     if_match: Annotated[str | None, Header(description="The ETag of the dataset or its budget.")] = None,
 ) -> Response:
     """Set another limit under the same rule; below what is spent it closes the dataset to spending."""

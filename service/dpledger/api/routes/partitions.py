@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, decide_once
 from dpledger.api.http.body import LISTS
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.http.problems import ALREADY_EXISTS, INVALID_INPUT
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/datasets/{dataset}/partitions", tags=["partitions
 @router.post("", status_code=201, responses={201: {"model": PartitionsAnswer}}, summary="Open partitions")
 @require_scope(Scope.ADMIN, idempotent=True, may_answer=[ALREADY_EXISTS], limits=LISTS)
 async def post_partitions(
-    dataset: str, body: PartitionsBody, services: ServicesDependency, call: IntentOf
+    dataset: str, body: PartitionsBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Open many at once, each with the dataset's budget or with one of their own."""
     own = None if body.budget is None else body.budget.fields()

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, decide_once
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.http.problems import (
     ADJACENCY_MISMATCH,
@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["reservations"], route_class=GuardedRoute
 )
 @require_scope(Scope.SPEND, idempotent=True, may_answer=[BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN])
 async def post_reservation(
-    dataset: str, body: ReservationBody, services: ServicesDependency, call: IntentOf
+    dataset: str, body: ReservationBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Hold up to ``times`` repetitions; what is not settled in time is charged in full."""
     spend = await services.compute(body.to_spend, dataset)
@@ -72,7 +72,11 @@ def get_reservations(
 )
 @require_scope(Scope.SPEND, idempotent=True, may_answer=[RESERVATION_CLOSED])
 async def post_settlement(
-    request: Request, reservation: str, body: SettlementBody, services: ServicesDependency, call: IntentOf
+    request: Request,
+    reservation: str,
+    body: SettlementBody,
+    services: ServicesDependency,
+    call: IdempotentRequestDependency,
 ) -> Response:
     """Close a reservation; the caller states that what was not used released nothing.
 

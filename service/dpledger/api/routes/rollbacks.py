@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from dpledger.api.deps import IntentOf, ServicesDependency, decide_once
+from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, decide_once
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.schemas.requests import RollbackBody
 from dpledger.api.schemas.responses import RollbackAnswer
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/datasets/{dataset}", tags=["datasets"], route_cla
 )
 @require_scope(Scope.ADMIN, idempotent=True)
 async def post_rollback_acceptance(
-    dataset: str, body: RollbackBody, services: ServicesDependency, call: IntentOf
+    dataset: str, body: RollbackBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Give up entries that the ledger has lost, and go on from where it is."""
     lost = Mark(body.sequence, bytes.fromhex(body.entry))

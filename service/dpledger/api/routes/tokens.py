@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from dpledger.api.deps import IntentOf, ServicesDependency
+from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency
 from dpledger.api.http.idempotency import REPLAYED_HEADER
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
 from dpledger.api.http.problems import INVALID_INPUT
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=GuardedRout
 @router.post("", status_code=201, responses={201: {"model": TokenMadeAnswer}}, summary="Make a token")
 @require_scope(Scope.ADMIN, idempotent=True)
 async def post_token(
-    request: Request, body: TokenBody, services: ServicesDependency, call: IntentOf
+    request: Request, body: TokenBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:
     """Make a token; its secret is shown in this answer and stored nowhere."""
     with services.in_flight.deciding(call):
