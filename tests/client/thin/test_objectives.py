@@ -288,6 +288,6 @@ def test_a_network_starts_from_its_shapes_alone_and_can_learn() -> None:
     assert w.size == network.dimension(rows, labels) == 2 * 8 + 8 + 8 * 2 + 2
 
     for _ in range(800):
-        w = w - 2.0 * network.gradient(w, rows, labels)
+        w = w - 0.5 * network.gradient(w, rows, labels)
 
     assert np.mean(network.predict(w, rows) == labels) > 0.95
