@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from dpledger.api.http.problems import Problem, ProblemKind
-from dpledger.api.logs import configure_logs
 from dpledger.api.queries.evaluation import Reply, reply, to_reply
+from dpledger.logs import configure_logs
 
 __all__ = ["CPU_SECONDS", "READY", "TOO_HARD", "main"]
 

@@ -23,9 +23,9 @@ from pydantic import BaseModel
 
 from dpledger.api.http.problems import MEDIA_TYPE, Problem, ProblemKind
 from dpledger.api.http.responses import RawResponse
-from dpledger.api.logs import log_event
 from dpledger.api.queries.evaluation import Reply, canonical, to_reply
 from dpledger.api.queries.worker import READY
+from dpledger.logs import log_event
 
 __all__ = ["BUSY", "WorkerPool"]
 
