@@ -16,9 +16,9 @@ from dpledger.accounting.conversion import epsilon_at
 from dpledger.accounting.stepcost import AMPLIFICATION_METHODS
 from dpledger.accounting.steps import Step
 from dpledger.accounting.tuning import PoissonTrials, TruncatedNegativeBinomial, tuned_cost
-from dpledger.api.queries.calibration import BY_CONVERSION
-from dpledger.api.queries.theorems import AMPLIFICATION, COMPOSITION, FILTERS
 from dpledger.ledger.model.budget import Accounting
+from dpledger.queries.calibration import BY_CONVERSION
+from dpledger.queries.theorems import AMPLIFICATION, COMPOSITION, FILTERS
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, problem
 
 ROUTES = ("conversions", "amplifications", "compositions", "calibrations")

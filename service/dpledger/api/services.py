@@ -12,7 +12,6 @@ import anyio.to_thread
 from dpledger.api.http.idempotency import InFlight
 from dpledger.api.lanes import Lane
 from dpledger.api.metrics import Metrics
-from dpledger.api.queries.worker_pool import WorkerPool
 from dpledger.api.standby import StandbyWatch
 from dpledger.auth.gatekeeper import Caller, Gatekeeper, bearer_token
 from dpledger.auth.issuer import Issuer
@@ -29,6 +28,7 @@ from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.service import LedgerService
 from dpledger.logs import log_event, log_failure
+from dpledger.queries.worker_pool import WorkerPool
 from dpledger.settings import Settings
 from dpledger.storage.engine.database import Database
 from dpledger.storage.mark_file import MarkFile, UnusableMarkFile
