@@ -22,6 +22,7 @@ from dpledger.accounting.composition.pld import pld_epsilon
 from dpledger.accounting.composition.registry import TIGHT
 from dpledger.accounting.conversion import Approximate, Conversion, Gdp, Notion, Target, Zcdp, invert
 from dpledger.accounting.errors import InvalidInput, Unproven, Unreachable
+from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.pld.calibration import PROOF_TOLERANCE, largest_count, largest_rate, least_noise
 from dpledger.accounting.rounding import Direction
 from dpledger.accounting.sampling import Sample, Scheme
@@ -41,12 +42,6 @@ BY_CONVERSION: dict[str, Notion] = {
 }
 """Theorems that turn (ε, δ) into the most of a notion that may be spent."""
 
-_NOISE_FIELD = {
-    "gaussian": "noise_std",
-    "discrete-gaussian": "noise_std",
-    "laplace": "scale",
-    "noisy-max": "scale",
-}
 _ADDS = "plan fixed in advance, one adjacency throughout; every step has a "
 _ADDING = {
     Notion.ZCDP: Theorem("zcdp", "ρ adds", _ADDS + "ρ", "Bun and Steinke 2016, Lemma 1.7"),
@@ -186,25 +181,25 @@ def _with_rate(query: CalibrationQuery) -> Callable[[float], Step]:
 
 def _noise(query: CalibrationQuery, steps: int) -> Unknown:
     """Releases without their noise get the number; what is wrong in them is said before the search."""
-    unknown = [_lacks_noise(release) for release in query.releases]
-    if not any(unknown):
+    lacking = [_noise_lacking(release) for release in query.releases]
+    if not any(lacking):
         raise InvalidInput("releases", "one without its noise_std or scale, which is solved for", "none")
 
     def step_of(noise: float) -> Step:
-        pairs = zip(query.releases, unknown, strict=True)
-        return _step(query, [_with_noise(release, noise) if lacks else release for release, lacks in pairs])
+        pairs = zip(query.releases, lacking, strict=True)
+        return _step(
+            query, [release if field is None else {**release, field: noise} for release, field in pairs]
+        )
 
     step_of(1.0)
     return Unknown("noise_std", step_of, steps)
 
 
-def _lacks_noise(release: Fields) -> bool:
-    field = _NOISE_FIELD.get(release["mechanism"])
-    return field is not None and release.get(field) is None
-
-
-def _with_noise(release: Fields, noise: float) -> Fields:
-    return {**release, _NOISE_FIELD[release["mechanism"]]: noise}
+def _noise_lacking(release: Fields) -> str | None:
+    """The field of the noise that a release leaves open; None where it leaves none."""
+    mechanism = MECHANISMS.get(release["mechanism"])
+    noise = None if mechanism is None else mechanism.noise_field
+    return None if noise is None or release.get(noise.name) is not None else noise.name
 
 
 def _through_budget(unknown: Unknown, goal: Approximate, method: str) -> Fields:

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.steps import Step, releases_from_fields
 
@@ -45,6 +46,12 @@ class StepQuery(Query):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    @property
+    def is_expensive(self) -> bool:
+        """Whether pricing it may take seconds; what no mechanism is called is refused at once."""
+        kinds = (MECHANISMS.get(release["mechanism"]) for release in self.releases)
+        return any(kind is not None and kind.expensive for kind in kinds)
 
     def step(self) -> Step:
         """The step description; an error names the release that it is in."""

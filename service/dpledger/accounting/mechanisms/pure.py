@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from dpledger.accounting.cost import Cost
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import Mechanism, NoiseField
 from dpledger.accounting.numerics import round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative
@@ -32,6 +32,8 @@ class RandomizedResponse(Mechanism):
     """
 
     kind: ClassVar[str] = "randomized-response"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     epsilon: float
 
     def __post_init__(self) -> None:
