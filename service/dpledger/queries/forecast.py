@@ -8,7 +8,6 @@ from dpledger.accounting.validation import MAX_COUNT
 from dpledger.ledger.charges import check_equal_sizes
 from dpledger.ledger.model.state import Amounts, ExactTotals, LedgerState, Partition
 from dpledger.queries.requests import ChargeQuery, Fields, ForecastQuery, sample_from
-from dpledger.queries.theorems import FILTERS
 from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.partitions import find_partitions
 from dpledger.storage.repository import SqlStorage
@@ -47,7 +46,7 @@ def forecast(found: State, charge: Fields) -> Fields:
         "fits": _most(state, partition, _each(state, charge)),
         "remaining": state.remaining(partition),
         "cost": charge["cost"],
-        **FILTERS[state.budget.accounting].fields(),
+        **state.budget.filter.theorem.fields(),
     }
 
 
