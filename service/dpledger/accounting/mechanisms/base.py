@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -93,6 +93,16 @@ class Mechanism(abc.ABC):
         return None
 
     @property
+    def dominating_mu(self) -> float | None:
+        """μ of the Gaussian pair that dominates it in full; None where no such pair is known."""
+        return self.gaussian_mu
+
+    @property
+    def private_claim(self) -> tuple[float, float] | None:
+        """(ε, δ) of what is charged by the pair of randomized response; None for everything else."""
+        return None
+
+    @property
     def noise_level(self) -> NoiseLevel | None:
         """The noise over the sensitivity; None where there is no such number."""
         if self.noise_field is None:
@@ -104,8 +114,8 @@ class Mechanism(abc.ABC):
     def dominating_pairs(self, adjacency: Adjacency) -> Items:
         """The pairs that dominate one release on a sample looked at in full, the same in both directions.
 
-        Statement: the Gaussian pair of ``gaussian_mu`` where there is one; otherwise, for what is ε-DP up to
-        δ, the pair of randomized response with e^ε and δ.
+        Statement: the Gaussian pair of ``dominating_mu`` where there is one; otherwise, for what is ε-DP up
+        to δ, the pair of randomized response with e^ε and δ.
         Conditions: those of :meth:`cost`, whose checks are made on the way.
         Source: Dong, Roth, Su 2022; Kairouz, Oh, Viswanath 2015.
 
@@ -114,12 +124,34 @@ class Mechanism(abc.ABC):
         Unproven
             Where neither applies.
         """
-        if self.gaussian_mu is not None:
-            return gaussian_items(self.gaussian_mu)
+        if self.dominating_mu is not None:
+            return gaussian_items(self.dominating_mu)
         cost = self.cost(_ONE_ORDER, adjacency)
         if cost.pure_epsilon is None:
             raise Unproven(f"{self.kind} has no dominating pair that is proven here")
         return private_items(cost.pure_epsilon, cost.delta)
+
+    def dominates(self, other: "Mechanism", adjacency: Adjacency) -> bool:
+        """Whether its pair on a sample provably dominates that of another mechanism.
+
+        Statement: by equality; by μ' ≤ μ where both have a Gaussian pair; by ε' ≤ ε and δ' ≤ δ where both are
+        charged by the pair of randomized response, which dominates whatever is (ε', δ')-private; between
+        mechanisms of one kind by :meth:`dominates_alike`.
+        Source: Blackwell 1953; Kairouz, Oh, Viswanath 2015; see :mod:`dpledger.accounting.pld.domination`.
+        """
+        if self == other:
+            return True
+        mine, theirs = self.dominating_mu, other.dominating_mu
+        if mine is not None and theirs is not None:
+            return theirs <= mine
+        claim, claimed = self.private_claim, other.private_claim
+        if claim is not None and claimed is not None:
+            return claimed[0] <= claim[0] and claimed[1] <= claim[1]
+        return type(self) is type(other) and self.dominates_alike(cast(Any, other), adjacency)
+
+    def dominates_alike(self, other: Self, adjacency: Adjacency) -> bool:
+        """Whether it dominates another of its own kind by monotone parameters; not, unless that is proven."""
+        return False
 
     @property
     def exact_rho(self) -> Fraction | None:

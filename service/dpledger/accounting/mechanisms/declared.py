@@ -12,7 +12,7 @@ from dpledger.accounting.exact import as_given
 from dpledger.accounting.mechanisms.base import Mechanism, NoiseField
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.pure import pure_cost
-from dpledger.accounting.pld.items import Items, gaussian_items
+from dpledger.accounting.pld.items import Items
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import (
@@ -49,6 +49,11 @@ class Pure(Mechanism):
         """ε as given."""
         return as_given(self.epsilon)
 
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε, and no δ."""
+        return self.epsilon, 0.0
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return pure_cost(self.epsilon, orders)
 
@@ -78,6 +83,11 @@ class Approximate(Mechanism):
     def exact_pure_epsilon(self) -> Fraction:
         """ε as given."""
         return as_given(self.epsilon)
+
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.epsilon, self.delta
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)
@@ -144,9 +154,10 @@ class GDP(Mechanism):
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return gaussian_cost(self.mu, orders)
 
-    def dominating_pairs(self, adjacency: Adjacency) -> Items:
-        """The Gaussian pair of μ."""
-        return gaussian_items(self.mu)
+    @property
+    def dominating_mu(self) -> float:
+        """μ as declared."""
+        return self.mu
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ class RandomizedResponse(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_non_negative("epsilon", self.epsilon))
 
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε, and no δ."""
+        return self.epsilon, 0.0
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return pure_cost(self.epsilon, orders)
 

@@ -60,6 +60,14 @@ class Exponential(Mechanism):
         self._check(adjacency)
         return bounded_range_items(self.epsilon)
 
+    def dominates_alike(self, other: "Exponential", adjacency: Adjacency) -> bool:
+        """The other's range is at most its own, where ``monotonic`` applies to both.
+
+        The pair of ε dominates whatever has bounded range ε' ≤ ε.
+        """
+        applies = adjacency is Adjacency.ADD_REMOVE or not (self.monotonic or other.monotonic)
+        return applies and other.epsilon <= self.epsilon
+
     def _check(self, adjacency: Adjacency) -> None:
         _check_monotonic("the exponential mechanism with monotonic scores", self.monotonic, adjacency)
 
@@ -109,6 +117,11 @@ class NoisyMax(Mechanism):
         if self.noise == "gumbel":
             return bounded_range_items(self._epsilon(adjacency))
         return super().dominating_pairs(adjacency)
+
+    def dominates_alike(self, other: "NoisyMax", adjacency: Adjacency) -> bool:
+        """One kind of noise and one ``monotonic``, no more sensitivity and no less noise."""
+        same = (self.noise, self.monotonic) == (other.noise, other.monotonic)
+        return same and other.sensitivity <= self.sensitivity and other.scale >= self.scale
 
     def _epsilon(self, adjacency: Adjacency) -> float:
         _check_monotonic("report-noisy-max with monotonic scores", self.monotonic, adjacency)

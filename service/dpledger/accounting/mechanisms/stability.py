@@ -46,5 +46,10 @@ class ProposeTestRelease(Mechanism):
         """ε as given."""
         return as_given(self.epsilon)
 
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.epsilon, self.delta
+
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)

@@ -68,6 +68,10 @@ class NoisyVotes(Mechanism):
             return super().dominating_pairs(adjacency)
         return laplace_items(self._shift, 2)
 
+    def dominates_alike(self, other: "NoisyVotes", adjacency: Adjacency) -> bool:
+        """Laplace noise on both, and no less on the other's; Gaussian votes compare by μ."""
+        return self.scale is not None and other.scale is not None and other.scale >= self.scale
+
     @property
     def noise_level(self) -> NoiseLevel | None:
         """The noise on each count, which a change of mind moves by 1."""
