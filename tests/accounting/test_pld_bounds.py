@@ -29,11 +29,11 @@ from dpledger.accounting.mechanisms import (
     RandomizedResponse,
 )
 from dpledger.accounting.mechanisms.base import Mechanism
-from dpledger.accounting.pld import PlanLoss, PrivacyLossDistribution
 from dpledger.accounting.pld.cells import ROUNDING
-from dpledger.accounting.pld.distribution import _Grid, _Tail
+from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Grid, _Tail
 from dpledger.accounting.pld.moments import Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
+from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.pld.sampled import PoissonPair, SymmetricPair
 from dpledger.accounting.pld.transform import Factor, tilted_sum
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme

@@ -6,8 +6,8 @@ import pytest
 
 from dpledger.accounting.errors import InvalidInput, Unreachable
 from dpledger.accounting.mechanisms import Gaussian, Laplace
-from dpledger.accounting.pld import PlanLoss
 from dpledger.accounting.pld.calibration import largest_count, largest_rate, least_noise
+from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Release, Step
 

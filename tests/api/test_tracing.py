@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from dpledger.api.app import create_app
-from dpledger.api.logs import JsonFormatter
+from dpledger.logs import JsonFormatter
 from dpledger.settings import InvalidSettings, Settings
 from tests.api.service import Service, SetClock
 

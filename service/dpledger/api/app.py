@@ -19,7 +19,6 @@ from dpledger.api.fast_path import AuthorizationEndpoint, dataset_in
 from dpledger.api.http.middleware import RequestContext
 from dpledger.api.http.problems import install_problem_handlers
 from dpledger.api.http.routing import SECURITY_SCHEME
-from dpledger.api.logs import log_event
 from dpledger.api.metrics import Metrics
 from dpledger.api.routes import (
     authorizations,
@@ -40,6 +39,7 @@ from dpledger.api.schemas.requests import SpendBody
 from dpledger.api.schemas.responses import Problem
 from dpledger.api.services import Services
 from dpledger.ledger.clock import Clock, SystemClock
+from dpledger.logs import log_event
 from dpledger.settings import Settings
 
 __all__ = ["LedgerApp", "create_app"]

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
-from pydantic import BaseModel
 
 from dpledger.api.http.idempotency import hashed_key, hashed_request
 from dpledger.api.http.responses import to_response
 from dpledger.api.http.routing import caller_of
-from dpledger.api.queries.worker_pool import to_raw_response
+from dpledger.api.query_problems import to_raw_response
 from dpledger.api.services import Services
 from dpledger.auth.gatekeeper import Caller
 from dpledger.ledger.model.requests import Answer, Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.queries.requests import Query
 
 __all__ = [
     "SHORT_LIST",
@@ -44,7 +44,7 @@ async def intent_of(request: Request) -> IdempotentRequest:
     return IdempotentRequest(caller_of(request).id, key, asked)
 
 
-async def evaluate_query(services: Services, question: BaseModel, caller: Caller) -> Response:
+async def evaluate_query(services: Services, question: Query, caller: Caller) -> Response:
     """The worker's answer to a question, which waits in the line of its token."""
     found = await services.questions.ask(question, caller.id)
     return to_raw_response(found, services.questions.retry_seconds).response()

@@ -26,7 +26,6 @@ from dpledger.api.http.idempotency import check_key, check_single, hashed_key, h
 from dpledger.api.http.middleware import REQUEST_ID_HEADER, request_id
 from dpledger.api.http.problems import invalid_body
 from dpledger.api.http.responses import RawResponse, error_response, to_response
-from dpledger.api.logs import REQUEST_ID
 from dpledger.api.schemas.requests import DATASET_NAME, SpendBody
 from dpledger.api.services import is_expensive
 from dpledger.auth import scopes
@@ -35,6 +34,7 @@ from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Authorization, Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.logs import REQUEST_ID
 
 if TYPE_CHECKING:
     from dpledger.api.services import Services, Ticket

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import root_of_squares
-from dpledger.accounting.pld.catalogue import Items, check_mu, dominating_pairs
+from dpledger.accounting.pld.catalogue import dominating_pairs
 from dpledger.accounting.pld.distribution import TOLERANCE, Interval, PrivacyLossDistribution
+from dpledger.accounting.pld.items import Items, check_mu
 from dpledger.accounting.pld.pairs import DominatingPair, GaussianPair
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.steps import Step

@@ -10,8 +10,8 @@ from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.api.http.problems import problem_of
-from dpledger.api.logs import REQUEST_ID
 from dpledger.api.metrics import METHODS, Metrics, template_of
+from dpledger.logs import REQUEST_ID
 
 __all__ = ["REQUEST_ID_HEADER", "RequestContext", "request_id"]
 

@@ -10,7 +10,6 @@ from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, tex
 from dpledger.api.http.problems import INVALID_INPUT
 from dpledger.api.http.rendering import to_json_response
 from dpledger.api.http.routing import GuardedRoute, require_scope
-from dpledger.api.logs import log_event
 from dpledger.api.schemas.requests import TokenBody
 from dpledger.api.schemas.responses import TokenMadeAnswer, TokenPage
 from dpledger.api.services import Services
@@ -18,6 +17,7 @@ from dpledger.auth.issuer import TokenRequest
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.model.entries import moment
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.logs import log_event
 from dpledger.storage.repositories.tokens import TokenRow
 
 __all__ = ["router", "token_fields"]

@@ -7,19 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
 from pydantic_core import PydanticCustomError
 
-from dpledger.accounting.cost import Cost
-from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.orders import DEFAULT_ORDERS
+from dpledger.accounting.errors import InvalidInput, within
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
-from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.steps import MAX_RELEASES, Release, Step
-from dpledger.accounting.validation import check_orders
+from dpledger.accounting.steps import MAX_RELEASES, Release, releases_from_fields
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.responses import parse_identifier
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
+from dpledger.queries.requests import CostQuery
 
 __all__ = [
     "DATASET_NAME",
@@ -36,6 +33,8 @@ __all__ = [
     "SettlementBody",
     "SpendBody",
     "TokenBody",
+    "release_fields",
+    "sample_fields",
     "to_releases",
 ]
 
@@ -101,6 +100,10 @@ class SampleBody(Body):
         """The sample; refuses a rate outside [0, 1]."""
         return Sample(self.scheme, self.rate)
 
+    def fields(self) -> dict[str, Any]:
+        """The wire form; its rate is not checked yet."""
+        return {"scheme": self.scheme.value, "rate": self.rate}
+
 
 class SeenSampleBody(Body):
     """A sample to be drawn, or with ``id`` one that was drawn before and is looked at again.
@@ -147,17 +150,19 @@ class ReleaseBody(BaseModel):
 Releases = Annotated[list[ReleaseBody], Field(min_length=1, max_length=MAX_RELEASES), FirstErrorOnly()]
 
 
-def to_releases(bodies: list[ReleaseBody], within: str = "") -> tuple[Release, ...]:
+def to_releases(bodies: list[ReleaseBody], where: str = "") -> tuple[Release, ...]:
     """The releases; an error names the one that it is in."""
-    return tuple(_release(f"{within}releases[{index}]", body) for index, body in enumerate(bodies))
+    return releases_from_fields(release_fields(bodies), where)
 
 
-def _release(where: str, body: ReleaseBody) -> Release:
-    """The release; an error names where it stands."""
-    try:
-        return Release.from_fields(body.fields())
-    except InvalidInput as error:
-        raise InvalidInput(f"{where}.{error.field}", error.requirement, error.found) from error
+def release_fields(bodies: list[ReleaseBody]) -> list[dict[str, Any]]:
+    """The wire forms of releases, as a query carries them."""
+    return [body.fields() for body in bodies]
+
+
+def sample_fields(body: SampleBody | None) -> dict[str, Any] | None:
+    """The wire form of a sample, as a query carries it."""
+    return None if body is None else body.fields()
 
 
 class CostRequest(Body):
@@ -168,14 +173,11 @@ class CostRequest(Body):
     sample: SampleBody | None = None
     orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
 
-    def step(self) -> Step:
-        """The step description; an error names the release that it is in."""
-        sample = Sample() if self.sample is None else self.sample.to_domain()
-        return Step(to_releases(self.releases), sample, self.adjacency)
-
-    def cost(self) -> Cost:
-        """What it costs, at the orders asked for or at the default ones."""
-        return cost_of(self.step(), DEFAULT_ORDERS if self.orders is None else check_orders(self.orders))
+    def to_query(self) -> CostQuery:
+        """The query that it is."""
+        return CostQuery(
+            release_fields(self.releases), self.adjacency, sample_fields(self.sample), self.orders
+        )
 
 
 class PlanBody(Body):
@@ -284,10 +286,8 @@ class BulkBody(Body):
 
 
 def _spend_of(index: int, item: BulkItem) -> Spend:
-    try:
+    with within(f"items[{index}]"):
         return item.to_spend(item.dataset)
-    except InvalidInput as error:
-        raise InvalidInput(f"items[{index}].{error.field}", error.requirement, error.found) from error
 
 
 class ReservationBody(SpendBody):
