@@ -13,11 +13,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
+from starlette.types import Scope
 
 from dpledger.api.app import create_app
+from dpledger.api.fast_path import dataset_in
 from dpledger.logs import JsonFormatter
 from dpledger.settings import InvalidSettings, Settings
-from tests.api.service import Service, SetClock
+from tests.api.service import Service, SetClock, made
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -60,6 +62,32 @@ def test_an_authorization_is_a_span_under_its_callers(traced: Service, spans: In
     assert attributes(span)["http.response.status_code"] == 201
     assert span.context is not None
     assert f"{span.context.trace_id:032x}" == PARENT.split("-")[1]
+
+
+def test_tracing_takes_the_same_way_as_without(
+    traced: Service, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_fast: list[str] = []
+
+    def counted(scope: Scope) -> str | None:
+        dataset = dataset_in(scope)
+        served_fast.extend([] if dataset is None else [dataset])
+        return dataset
+
+    monkeypatch.setattr("dpledger.api.fast_path.dataset_in", counted)
+    traced.open("adult")
+    spans.clear()
+
+    made(traced.authorize())
+    refused = traced.as_bearer("").authorize()
+
+    assert served_fast == ["adult", "adult"]
+    # The framework's own routes trace their endpoints too.
+    assert spans.get_finished_spans() == tuple(served(spans))
+    route = "/v1/datasets/{dataset}/authorizations"
+    assert [attributes(span)["http.route"] for span in served(spans)] == [route] * 2
+    codes = [attributes(span)["http.response.status_code"] for span in served(spans)]
+    assert codes == [201, refused.status_code] == [201, 401]
 
 
 def test_a_log_line_names_its_trace(traced: Service, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,14 +5,16 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
-from dpledger.api.http.idempotency import hashed_key, hashed_request
-from dpledger.api.http.responses import to_response
-from dpledger.api.http.routing import caller_of
+from dpledger.api.http.admission import hashed_key, hashed_request
+from dpledger.api.http.routing import admission_of, caller_of
 from dpledger.api.query_problems import to_raw_response
+from dpledger.api.responses import RawResponse
 from dpledger.api.services import Services
 from dpledger.auth.gatekeeper import Caller
-from dpledger.ledger.model.requests import Answer, Spend
+from dpledger.ledger.bulk import no_pause
+from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.ledger.results import Result
 from dpledger.queries.requests import Query
 
 __all__ = [
@@ -23,25 +25,26 @@ __all__ = [
     "decide_once",
     "decided_list",
     "evaluate_query",
-    "house_of",
+    "services_of",
 ]
 
 SHORT_LIST = 32
 
 
-def house_of(request: Request) -> Services:
+def services_of(request: Request) -> Services:
     """The running service behind a request."""
     services: Services = request.app.state.services
     return services
 
 
-async def intent_of(request: Request) -> IdempotentRequest:
+async def idempotent_request_of(request: Request) -> IdempotentRequest:
     """Who asks, under which key, for what; If-Match is part of what is asked."""
     asked: bytes | None = getattr(request.state, "asked", None)
     if asked is None:
         asked = hashed_request({"body": await request.json(), "if_match": request.headers.get("if-match")})
-    key = hashed_key(request.scope["path"], request.state.key)
-    return IdempotentRequest(caller_of(request).id, key, asked)
+    admission = admission_of(request)
+    key = hashed_key(request.scope["path"], admission.key)
+    return IdempotentRequest(admission.caller.id, key, asked)
 
 
 async def evaluate_query(services: Services, question: Query, caller: Caller) -> Response:
@@ -51,30 +54,33 @@ async def evaluate_query(services: Services, question: Query, caller: Caller) ->
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
-ServicesDependency = Annotated[Services, Depends(house_of)]
-IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(intent_of)]
+ServicesDependency = Annotated[Services, Depends(services_of)]
+IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(idempotent_request_of)]
 
 
 async def decide_once(
-    services: Services, call: IdempotentRequest, work: Callable[..., Answer], *arguments: Any
+    services: Services, call: IdempotentRequest, work: Callable[..., Result], *arguments: Any
 ) -> Response:
-    """Have ``work`` decide an intent in a writer's thread, and tell what it said."""
+    """Have ``work`` decide a request in a writer's thread, and render its result."""
     with services.in_flight.deciding(call):
-        return to_response(
-            await services.write(services.metrics.count_outcomes(work), *arguments, call)
-        ).response()
+        result = await services.write(services.metrics.count_outcomes(work), *arguments, call)
+        return services.responses.respond(result).response()
 
 
 async def decided_list(
     services: Services, call: IdempotentRequest, spends: Sequence[Spend], mode: str
 ) -> Response:
     """Have the ledger decide a list; a long one in a lane of its own, where it gives way to others."""
-    work = services.metrics.count_outcomes(services.ledger.authorize_all)
+    decide = services.metrics.count_outcomes(services.ledger.authorize_all)
+
+    def work(pause: Callable[[], None] = no_pause) -> RawResponse:
+        return services.responses.respond(decide(spends, mode, call, pause), pause)
+
     with services.in_flight.deciding(call):
         if len(spends) <= SHORT_LIST:
-            return to_response(await services.write(work, spends, mode, call)).response()
+            return (await services.write(work)).response()
         services.lists.deciding += 1
         try:
-            return to_response(await services.lists.run(work, spends, mode, call)).response()
+            return (await services.lists.run(work)).response()
         finally:
             services.lists.deciding -= 1

@@ -10,7 +10,7 @@ from dpledger.api.http.problems import (
     Problem,
     ProblemKind,
 )
-from dpledger.api.http.responses import RawResponse
+from dpledger.api.responses import RawResponse
 from dpledger.queries.outcomes import Answer, Failure, FailureKind, Outcome
 from dpledger.queries.worker_pool import RETRY_SECONDS
 

@@ -15,12 +15,12 @@ from typing import Any
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.model.requests import Authorization
 
-__all__ = ["GroupCommitter"]
+__all__ = ["GroupCommitter", "resolve"]
 
 logger = logging.getLogger(__name__)
 MAX_GROUP = 256
 Decide = Callable[[str, Sequence[Authorization]], Sequence[Any]]
-Deliver = Callable[[list[tuple[Any, Any]]], None]
+Deliver = Callable[[list[tuple[Any, Any]]], object]
 
 
 @dataclass
@@ -35,9 +35,9 @@ class GroupCommitter:
     Parameters
     ----------
     decide
-        Decides a group in one transaction (``LedgerService.decide``).
+        Decides a group in one transaction (``BatchDecider.decide``).
     deliver
-        Called from a worker, once a group, with the tickets handed in and what was decided for each,
+        Called from a worker, once per group, with the tickets handed in and what was decided for each,
         or the error that ended the transaction.
     workers
         How many datasets may be written at once: one for SQLite, which has one writer anyway.
@@ -77,16 +77,27 @@ class GroupCommitter:
             thread.join()
 
     def _work(self) -> None:
-        while (taken := self._take()) is not None:
+        name: str | None = None
+        while (taken := self._take(name)) is not None:
             name, group = taken
             try:
-                self._deliver(self._decide_group(name, group))
+                decided = self._decide(name, [request for request, _ in group])
+            except Exception as error:  # a failed transaction concerns all of its group
+                decided = [error] * len(group)
+            try:
+                self._deliver([(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)])
             except Exception:  # whoever waited is gone; the others must not wait for ever
                 logger.exception("replies could not be delivered")
-            self._done(name)
 
-    def _take(self) -> tuple[str, list[tuple[Authorization, Any]]] | None:
+    def _take(self, finished: str | None) -> tuple[str, list[tuple[Authorization, Any]]] | None:
+        """Let go of the dataset that was finished and wait for the next group; None at the end."""
         with self._changed:
+            if finished is not None:
+                queue = self._queues.pop(finished)
+                if queue.waiting:  # behind the others, so that datasets take turns
+                    queue.busy = False
+                    self._queues[finished] = queue
+                self._changed.notify_all()
             while True:
                 for name, queue in self._queues.items():
                     if queue.waiting and not queue.busy:
@@ -97,17 +108,9 @@ class GroupCommitter:
                     return None
                 self._changed.wait()
 
-    def _done(self, name: str) -> None:
-        with self._changed:
-            queue = self._queues.pop(name)
-            if queue.waiting:
-                queue.busy = False
-                self._queues[name] = queue
-            self._changed.notify_all()
 
-    def _decide_group(self, name: str, group: list[tuple[Authorization, Any]]) -> list[tuple[Any, Any]]:
-        try:
-            decided = self._decide(name, [request for request, _ in group])
-        except Exception as error:  # a failed transaction concerns all of its group
-            decided = [error] * len(group)
-        return [(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)]
+def resolve(decided: list[tuple[Any, Any]]) -> None:
+    """Give each waiting future its decision; called in the futures' own event loop."""
+    for future, each in decided:
+        if not future.done():
+            future.set_result(each)

@@ -23,10 +23,9 @@ from dpledger.ledger.model.commands import (
     Reservation,
     Reserve,
 )
-from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.entries import Charge, Entry, identifier
 from dpledger.ledger.model.state import LedgerState, Partition, PartitionExtremes
 from dpledger.ledger.ports import IdempotentRequest, NewEntry, Refusal, Transaction
-from dpledger.ledger.responses import identifier
 
 __all__ = ["SERVICE_ACTOR", "Recorded", "UnitOfWork"]
 
@@ -56,7 +55,8 @@ class UnitOfWork:
         self._expired: set[int] = set()
         self._refusals: list[Refusal] = []
         self.state = state
-        self._expire_what_is_due()
+        if state.whole.open_reservations or state.partitions:
+            self._expire_what_is_due()
 
     @property
     def found_at(self) -> int:
@@ -91,7 +91,7 @@ class UnitOfWork:
     def spend(
         self, command: Authorize | Reserve, actor: str, call: IdempotentRequest | None = None
     ) -> Recorded | Refused:
-        """Decide a spend; ``intent`` is given where the entry itself is to answer the key."""
+        """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
         if command.partition is not None:
             check_equal_sizes(self.state, command.charge.step, command.partition.name)
         outcome = decide(self.state, command, self.stamp(actor))
@@ -102,20 +102,17 @@ class UnitOfWork:
         return self._take(outcome, call)
 
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
-        """Decide a spend on the whole for each of several intents, one after another."""
+        """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
-        if len(calls) > 1 and is_plain(self.state):
-            taken.extend(self._take_in_a_row(command, calls))
+        if is_plain(self.state):
+            actors = [call.actor for call in calls]
+            entries, fractions, self.state = authorize_in_a_row(self.state, command, self._now_us, actors)
+            if entries:
+                self._charges[command.charge.fingerprint] = command.charge
+            self._entries.extend(map(NewEntry, entries, calls, fractions))
+            budget = self.state.budget
+            taken += [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
         return taken + [self.spend(command, call.actor, call) for call in calls[len(taken) :]]
-
-    def _take_in_a_row(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded]:
-        actors = [call.actor for call in calls]
-        entries, fractions, self.state = authorize_in_a_row(self.state, command, self._now_us, actors)
-        if entries:
-            self._charges[command.charge.fingerprint] = command.charge
-        self._entries.extend(map(NewEntry, entries, calls, fractions))
-        budget = self.state.budget
-        return [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
 
     def record(self, command: Record, actor: str) -> Recorded:
         """Record what happened or was decided elsewhere; never refused."""
@@ -136,7 +133,8 @@ class UnitOfWork:
             transaction.save_partitions(dataset_id, self._changed.values())
         if self._entries:
             transaction.append(self._before, self.state, self._entries)
-        self.write_refusals()
+        if self._refusals:
+            self.write_refusals()
 
     def write_refusals(self) -> None:
         """Store what was refused, and nothing else."""
@@ -159,8 +157,6 @@ class UnitOfWork:
         return partition_extremes(state, (self._changed.get(each.number, each) for each in stored))
 
     def _expire_what_is_due(self) -> None:
-        if not (self.state.whole.open_reservations or self.state.partitions):
-            return
         recount = False
         for due in self._transaction.due_reservations(self.state.dataset_id, self._now_us):
             expired = decide(self.state, Expire(self._as_it_stands(due)), self.stamp(SERVICE_ACTOR))

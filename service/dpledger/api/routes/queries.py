@@ -11,9 +11,9 @@ from fastapi import APIRouter, Response
 
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
-from dpledger.api.http.rendering import with_etag
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.query_problems import BUSY, TOO_HARD, to_raw_response
+from dpledger.api.responses import with_etag
 from dpledger.api.schemas.queries import (
     AmplificationBody,
     CalibrationBody,

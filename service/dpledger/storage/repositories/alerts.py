@@ -25,9 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from dpledger.ledger.retry import run_in_transaction
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.session import Row, Session
+from dpledger.ledger.idempotency import run_in_transaction
+from dpledger.storage.engine.session import Database, Row, Session
 from dpledger.storage.read_models.fractions import WHOLE
 from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.tables import alerts, datasets
