@@ -285,6 +285,7 @@ def _open_fields(dataset: NewDataset, warnings: list[str]) -> str:
             "orders": budget.orders.tolist(),
             "weights": None if budget.weights is None else budget.weights.tolist(),
             "opened_at": moment(dataset.at_us),
+            **budget.filter.analysis(budget),
             "warnings": warnings,
         }
     )
