@@ -40,7 +40,7 @@ from dpledger.accounting.sampling import Adjacency, Scheme
 from dpledger.accounting.steps import Release, Step
 from dpledger.accounting.validation import check_non_negative
 
-__all__ = ["Items", "check_mu", "dominating_pairs", "mechanism_pairs"]
+__all__ = ["Items", "check_mu", "check_rho", "dominating_pairs", "mechanism_pairs"]
 
 Items = tuple[tuple[DominatingPair, int], ...]
 """Pairs with multiplicities; none at all where nothing is lost."""
@@ -52,6 +52,8 @@ _LARGEST_LOSS = 650.0
 """A step's losses beyond this are refused: their exponentials are no floats, and no budget allows them."""
 _LARGEST_MU = 16.0
 """μ²/2 + 32μ stays below it."""
+_LARGEST_RHO = 128.0
+"""ρ + 2√(512ρ) stays below it."""
 
 _atoms = functools.lru_cache(maxsize=256)(randomized_response_pair)
 
@@ -121,16 +123,21 @@ def mechanism_pairs(mechanism: Mechanism, adjacency: Adjacency) -> Items:
     return _pure(mechanism, adjacency)
 
 
-def _bounded(field: str, value: float, most: float = _LARGEST_LOSS) -> float:
+def _bounded(field: str, value: float, most: float = _LARGEST_LOSS, least: float = 1e-12) -> float:
     """A parameter whose losses a grid can hold; tiny ones are rounded up."""
     if value > most:
         raise InvalidInput(field, f"at most {most:g} for privacy-loss distributions", value)
-    return max(value, 1e-12)
+    return max(value, least)
 
 
 def check_mu(mu: float) -> float:
     """A μ whose losses a grid can hold."""
     return _bounded("mu", mu, _LARGEST_MU)
+
+
+def check_rho(rho: float) -> float:
+    """A ρ whose losses a grid can hold."""
+    return _bounded("rho", rho, _LARGEST_RHO, 1e-20)
 
 
 def _laplace(shift: float, times: int) -> Items:
