@@ -76,8 +76,8 @@ def largest_count_beside(
 ) -> int:
     """The largest number of repetitions of a step that fit within (ε, δ) beside what is fixed; 0 if none.
 
-    Statement: ``PlanLoss([*parts, (step, count)], mu=mu, rho=rho).epsilon(delta)`` is at most ε at the answer,
-    evaluated as a composition is, so that opening a plan with it fits; one more was found above ε.
+    Statement: ``PlanLoss([*parts, (step, count)], mu=mu, rho=rho).epsilon(delta)`` is at most ε at the
+    answer, evaluated as a composition is, so that opening a plan with it fits; one more was found above ε.
     Conditions: those of :class:`PlanLoss`.
     Source: forward evaluation.
     """

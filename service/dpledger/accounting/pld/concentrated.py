@@ -15,7 +15,7 @@ from dpledger.accounting.validation import Floats
 __all__ = ["ConcentratedPair"]
 
 _LARGEST_EXPONENT = 512.0
-"""Losses with a mass of P below e^−512 above them count as infinite: beyond, the masses of Q are no floats."""
+"""Losses that P exceeds with less than e^−512 count as infinite: beyond, masses of Q are no floats."""
 _MOST_STEPS = 100
 
 
@@ -30,9 +30,9 @@ class ConcentratedPair(DominatingPair):
 
     Proof. (r − γ)₊ ≤ s_α γ^(1−α) r^α for r ≥ 0, s_α = (1/α)(1 − 1/α)^(α−1), so H_γ = E_Q(P/Q − γ)₊ is at most
     B(γ) = min over α of s_α e^((α−1)(αρ − t)), t = log γ. The derivative in α of the logarithm is
-    log(1 − 1/α) + (2α − 1)ρ − t, which rises in α from −∞ to ∞: the minimum is where it is 0, that is t = t(β)
-    at β = α − 1, and B = e^(−β²ρ)/(1 + β). In γ, B falls, −B′ = βB/γ = e^(−(β+1)²ρ), which falls too: B is
-    convex, and −B′ and B − γB′ are the Q and P above. The reverse (Q, P) obeys the same bound, so
+    log(1 − 1/α) + (2α − 1)ρ − t, which rises in α from −∞ to ∞: the minimum is where it is 0, that is
+    t = t(β) at β = α − 1, and B = e^(−β²ρ)/(1 + β). In γ, B falls, −B′ = βB/γ = e^(−(β+1)²ρ), which falls
+    too: B is convex, and −B′ and B − γB′ are the Q and P above. The reverse (Q, P) obeys the same bound, so
     H_γ ≤ 1 − γ + γB(1/γ) as well. G is B for γ ≥ e^t*, this second bound for γ ≤ e^−t*, and linear between:
     both ends of that chord lie on the line P* − γQ*, because P* + Q* = 1, and H is convex in γ. Last, t* > 0:
     at t = 0, e^((2β+1)ρ) = 1 + 1/β and the sum is e^(−β²ρ)(1 + 2β)/(1 + β) > 1 by log(1 + x) ≤ x/√(1 + x) at

@@ -134,7 +134,8 @@ class PrivacyLossDistribution:
         least, most = float(epsilons.min()), float(epsilons.max())
         anchors = np.unique(np.linspace(least, most, _PROFILE_TILTS))
         tails = (self._upper(self._grid_for_epsilon(at, tolerance), least) for at in anchors.tolist())
-        return np.minimum.reduce([tail.deltas(epsilons) for tail in tails])
+        found: Floats = np.minimum.reduce([tail.deltas(epsilons) for tail in tails])
+        return found
 
     def delta_bounds(self, epsilon: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on δ(ε)."""

@@ -88,11 +88,12 @@ class PlanLoss:
         return self._larger(tolerance, lambda each, within: each.delta(epsilon, tolerance=within))
 
     def profile(self, epsilons: Floats | Sequence[float], *, tolerance: float = PROFILE_TOLERANCE) -> Floats:
-        """Upper bounds on δ at each of ``epsilons`` ≥ 0, for a curve: each is proven, a few compositions do."""
+        """Upper bounds on δ at each of ``epsilons`` ≥ 0, for a curve; each of them is proven."""
         at = check_vector("epsilons", epsilons)
         check_non_negative("epsilons", float(at.min()))
         found = [each.profile(at, tolerance=tolerance) for each in self.directions]
-        return np.maximum.reduce(found) if found else np.zeros(at.size)
+        larger: Floats = np.maximum.reduce(found) if found else np.zeros(at.size)
+        return larger
 
     def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on the ε of the plan's dominating pairs at ``delta``."""
