@@ -267,6 +267,7 @@ def _opening_fields(result: DatasetOpening) -> dict[str, Any]:
         "orders": budget.orders.tolist(),
         "weights": None if budget.weights is None else budget.weights.tolist(),
         "opened_at": moment(dataset.at_us),
+        **budget.filter.analysis(budget),
         "warnings": result.warnings,
     }
 

@@ -209,6 +209,8 @@ def _refusal(state: LedgerState, command: Authorize | Reserve) -> Refused:
         "cost_fraction": _fraction_that_fits(state, state.room(command.partition), command.charge.amounts),
     }
     asked = scale(command.charge.amounts, times, Direction.UP)
+    budget = state.budget
+    fits |= budget.filter.explain_refusal(budget, state.committed_for(command.partition), asked)
     return Refused(asked, state.remaining(command.partition), state.sequence, fits)
 
 

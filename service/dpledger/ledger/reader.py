@@ -76,6 +76,7 @@ class LedgerReader:
                 **_coordinates(budget, _room(budget, committed)),
             },
             "fraction": budget.fraction_left(committed),
+            **budget.filter.analysis(budget),
         }
 
     def entries(self, name: str, chosen: EntryFilter) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ __all__ = [
     "Items",
     "bounded_range_items",
     "check_mu",
+    "check_rho",
     "gaussian_items",
     "laplace_items",
     "nothing_lost",
@@ -32,6 +33,8 @@ LARGEST_LOSS = 650.0
 """A step's losses beyond this are refused: their exponentials are no floats, and no budget allows them."""
 _LARGEST_MU = 16.0
 """μ²/2 + 32μ stays below it."""
+_LARGEST_RHO = 128.0
+"""ρ + 2√(512ρ) stays below it."""
 
 _atoms = functools.lru_cache(maxsize=256)(randomized_response_pair)
 
@@ -68,8 +71,13 @@ def check_mu(mu: float) -> float:
     return _bounded("mu", mu, _LARGEST_MU)
 
 
-def _bounded(field: str, value: float, most: float = LARGEST_LOSS) -> float:
+def check_rho(rho: float) -> float:
+    """A ρ whose losses a grid can hold."""
+    return _bounded("rho", rho, _LARGEST_RHO, 1e-20)
+
+
+def _bounded(field: str, value: float, most: float = LARGEST_LOSS, least: float = 1e-12) -> float:
     """A parameter whose losses a grid can hold; tiny ones are rounded up."""
     if value > most:
         raise InvalidInput(field, f"at most {most:g} for privacy-loss distributions", value)
-    return max(value, 1e-12)
+    return max(value, least)

@@ -13,6 +13,7 @@ from dpledger.accounting.steps import MAX_RELEASES, Release, releases_from_field
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
 from dpledger.ledger.filters import filter_names
+from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
@@ -196,6 +197,40 @@ class PlanBody(Body):
         return {"sample": drawn.fields(), "releases": releases, **steps}
 
 
+class GdpCapBody(Body):
+    """Steps that are each μ_j-GDP, with Σμ_j² ≤ μ²."""
+
+    mu: Number
+
+
+class ZcdpCapBody(Body):
+    """Steps that are each ρ_j-zCDP, with Σρ_j ≤ ρ."""
+
+    rho: Number
+
+
+class PlanItemBody(Body):
+    """An item of a plan: a step with its count, or a cap within which steps are chosen adaptively."""
+
+    name: Name
+    sample: SampleBody | None = None
+    releases: Releases | None = None
+    times: Annotated[Count, Field(ge=0)] | Literal["most"] | None = None
+    gdp: GdpCapBody | None = None
+    zcdp: ZcdpCapBody | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The form that the ledger reads: what was given and nothing else."""
+        given = self.model_dump(exclude_none=True, exclude={"sample", "releases"})
+        if self.sample is not None:
+            given["sample"] = self.sample.to_domain().fields()
+        if self.releases is not None:
+            # Read here as well, so that an error says which release it is in.
+            releases = to_releases(self.releases, f"budget.items.{self.name}.")
+            given["releases"] = [release.fields() for release in releases]
+        return given
+
+
 def _known_accounting(name: str) -> str:
     *others, last = [repr(each) for each in filter_names()]
     if repr(name) not in {*others, last}:
@@ -216,12 +251,17 @@ class BudgetBody(Body):
     epsilons: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
     additive_delta: Number | None = None
     plan: PlanBody | None = None
+    items: Annotated[list[PlanItemBody] | None, Field(min_length=1, max_length=MAX_ITEMS)] = None
 
     def fields(self) -> dict[str, Any]:
         """The form that the ledger reads: what was given and nothing else."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         given = {name: value for name, value in given.items() if value is not None}
-        return given if self.plan is None else {**given, "plan": self.plan.fields()}
+        if self.plan is not None:
+            given["plan"] = self.plan.fields()
+        if self.items is not None:
+            given["items"] = [item.fields() for item in self.items]
+        return given
 
 
 class DatasetBody(Body):
@@ -249,6 +289,7 @@ class SpendBody(Body):
     releases: Releases
     sample: SeenSampleBody | None = None
     partition: Name | None = None
+    item: Name | None = None
 
     def to_spend(self, dataset: str) -> Spend:
         """The spend; an error names the field that it is in."""
@@ -261,6 +302,7 @@ class SpendBody(Body):
             "+".join(sorted({release.purpose for release in self.releases if release.purpose})),
             self.partition,
             sample.drawn_at(dataset),
+            self.item,
         )
 
 

@@ -1,5 +1,6 @@
 """Kinds of budgets: one class per kind behind one protocol. To add one, write the class and register it."""
 
+from dpledger.ledger.filters.plan import PlanFilter
 from dpledger.ledger.filters.renyi import RenyiCurveFilter, RenyiOrderFilter, WeightedOrdersFilter
 from dpledger.ledger.filters.scalar import GaussianFilter, ZcdpFilter
 from dpledger.ledger.model.filter import Filter, Meter, filter_named, filter_names, register, unregister
@@ -12,5 +13,6 @@ for _filter in (
     WeightedOrdersFilter(),
     RenyiOrderFilter(),
     RenyiCurveFilter(),
+    PlanFilter(),
 ):
     register(_filter)
