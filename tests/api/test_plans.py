@@ -1,5 +1,6 @@
 """Plan budgets through the API: how many steps they grant, what takes which item, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def test_an_ordinary_training_gets_what_exact_accounting_allows(
         "item": "sgd",
         "advice": [],
     }
-    assert "used up" in refused.json()["fits"]["advice"][0]
+    assert "0 of" in refused.json()["fits"]["advice"][0]
 
 
 def test_the_profile_falls_and_meets_the_target(service: Service) -> None:
@@ -273,3 +274,25 @@ def test_whole_and_partition_add_up(service: Service) -> None:
     assert [service.post(path, {**sgd_step(), "partition": "1"}).status_code for _ in range(2)] == [201, 201]
     assert service.post(path, sgd_step()).status_code == 409
     assert service.shown("/v1/datasets/adult/verification")["valid"]
+
+
+def test_a_refusal_by_orders_says_what_would_help(service: Service) -> None:
+    budget = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}
+    service.post("/v1/datasets", {"name": "adult", "budget": budget})
+    fits = service.post("/v1/datasets/adult/authorizations", sgd_step()).json()["fits"]
+    assert 1.0 < fits["order"] < 100.0
+    assert f"α = {fits['order']:.4g} binds" in fits["advice"][0]
+    promised = int(re.search(r"with 1.5 times its noise (\d+) steps would fit", fits["advice"][1])[1])  # type: ignore[index]
+    assert "plan budget" in fits["advice"][2]
+
+    more = {**sgd_step(noise_std=1.5 * 1.1), "times": promised, "expires_in_seconds": 60.0}
+    assert service.post("/v1/datasets/adult/reservations", more).status_code == 201
+
+
+def test_a_refusal_of_noise_at_the_end_of_floats_still_answers(service: Service) -> None:
+    budget = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}
+    service.post("/v1/datasets", {"name": "adult", "budget": budget})
+    step = {"run": "run", "releases": [{**GAUSSIAN, "sensitivity": 1e307, "noise_std": 1e307}]}
+    refused = service.post("/v1/datasets/adult/authorizations", step)
+    assert refused.status_code == 409
+    assert refused.json()["fits"]["advice"]

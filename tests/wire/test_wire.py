@@ -118,7 +118,13 @@ def _without_prose(exchange: Exchange) -> Any:
     if exchange["headers"].get("content-type") == "application/problem+json" or '"theorem"' in body:
         body = {name: value for name, value in json.loads(body).items() if name not in PROSE}
         body |= {"errors": [each["field"] for each in body["errors"]]} if "errors" in body else {}
+        body |= {"fits": _decided(body["fits"])} if isinstance(body.get("fits"), dict) else {}
     return {**exchange, "body": body}
+
+
+def _decided(fits: dict[str, Any]) -> dict[str, Any]:
+    """What would fit, without the advice that later versions add for a reader."""
+    return {name: value for name, value in fits.items() if name not in ("advice", "order")}
 
 
 def _first_difference(one: Exchange, other: Exchange) -> tuple[str, str]:

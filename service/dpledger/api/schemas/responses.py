@@ -160,10 +160,17 @@ class Requested(Shape):
 
 
 class Fits(Shape):
-    """What would still fit: whole repetitions, and the fraction of one repetition's cost."""
+    """What would still fit: whole repetitions, and the fraction of one repetition's cost.
+
+    ``item`` is the item of a plan that is used up, ``order`` the Rényi order that binds; ``advice`` says in
+    sentences what would help.
+    """
 
     times: int
     cost_fraction: float
+    item: str | None = None
+    order: float | None = None
+    advice: list[str] | None = None
 
 
 class Refusal(Shape):

@@ -273,25 +273,24 @@ class PlanFilter(Filter):
     def analysis(self, budget: Budget) -> dict[str, Any]:
         return {"plan": budget.details["plan"]}
 
-    def explain_refusal(self, budget: Budget, committed: Floats, asked: Floats) -> dict[str, Any]:
-        items = _items(budget)
-        found = np.flatnonzero(asked[:-1])
-        if not found.size:
+    def explain_refusal(self, budget: Budget, step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
+        taken = np.flatnonzero(amounts[:-1])
+        if not taken.size:
             return {}
-        item, at = items[int(found[0])], int(found[0])
-        used = float(committed[at]) if item.kind != "step" else int(committed[at])
-        limit = float(budget.limits[at]) if item.kind != "step" else int(budget.limits[at])
-        return {"item": item.name, "advice": [_advice(item, used, limit)]}
+        at = int(taken[0])
+        item, limit = _items(budget)[at], float(budget.limits[at])
+        return {"item": item.name, "advice": [_advice(item, max(0.0, float(room[at])), limit)]}
 
 
-def _advice(item: PlanItem, used: float, limit: float) -> str:
+def _advice(item: PlanItem, left: float, limit: float) -> str:
     if item.kind == "step":
         return (
-            f"item {item.name} of the plan is used up: {used} of {limit} steps are taken or reserved. Counts "
-            "are frozen and cannot be exchanged; more steps need a budget of their own"
+            f"item {item.name} of the plan has {left:.0f} of {limit:.0f} steps left. Counts are frozen and "
+            "cannot be exchanged between items; more steps need a budget of their own"
         )
     symbol = "μ²" if item.kind == "gdp" else "ρ"
-    return f"item {item.name} of the plan has a cap of {symbol} = {limit:.6g}, of which {used:.6g} is used"
+    left_of = f"{symbol} = {left:.6g} of {limit:.6g} left"
+    return f"item {item.name} of the plan has {left_of}; more noise costs less of it"
 
 
 def _read_items(fields: Any, adjacency: Adjacency) -> list[PlanItem]:

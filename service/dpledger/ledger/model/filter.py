@@ -176,8 +176,8 @@ class Filter(abc.ABC):
         """What a target that covers two budgets computes anew; ``delta`` is the part that is not additive."""
         return {}
 
-    def explain_refusal(self, budget: "Budget", committed: Floats, asked: Floats) -> dict[str, Any]:
-        """Which coordinate refuses a spend of ``asked`` beside what is committed, and what would help."""
+    def explain_refusal(self, budget: "Budget", step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
+        """Which coordinate has no room for the amounts of a step, and, as ``advice``, what would help."""
         return {}
 
 
