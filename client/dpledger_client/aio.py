@@ -19,7 +19,14 @@ from dpledger_client._settling import record_failed_settlement, record_settlemen
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
-from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, fixed_facts, warn_of
+from dpledger_client.ledger import (
+    EMBEDDED_URL,
+    PAGE,
+    as_journal,
+    fixed_facts,
+    partition_names,
+    warn_of,
+)
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
 from dpledger_client.releases import Release, Releases, as_releases
@@ -111,9 +118,8 @@ class AsyncLedger:
         """The datasets whose kind of budget does not cover a fresh sample for the rest of a step."""
         names = sampled_before(spends, answer, journal)
         with about(answer):
-            for name in names - self._wire.facts.keys():
-                self._wire.facts[name] = fixed_facts(await self.dataset(name).show())
-        return {name for name in names if self._wire.facts[name]["accounting"] not in FRESH_SAMPLE_COVERED}
+            kinds = {name: (await self.dataset(name).facts())["accounting"] for name in names}
+        return {name for name, kind in kinds.items() if kind not in FRESH_SAMPLE_COVERED}
 
     async def _send_idempotent(
         self, call: Call, journal: Journal | None = None, key: str | None = None
@@ -148,10 +154,26 @@ class AsyncDataset:
     name: str
 
     async def open(
-        self, budget: Mapping[str, Any], *, exist_ok: bool = False, **settings: Any
+        self,
+        budget: Mapping[str, Any],
+        *,
+        adjacency: str | None = None,
+        unit: str | None = None,
+        records: int | None = None,
+        description: str | None = None,
+        partition_key: str | None = None,
+        exist_ok: bool = False,
     ) -> "AsyncDataset":
-        """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
-        call = _calls.opening(self.name, budget, **settings)
+        """Open it, with scope ``admin``; see :meth:`Dataset.open`."""
+        call = _calls.opening(
+            self.name,
+            budget,
+            adjacency=adjacency,
+            unit=unit,
+            records=records,
+            description=description,
+            partition_key=partition_key,
+        )
         try:
             answer = await self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
@@ -165,24 +187,51 @@ class AsyncDataset:
         return self
 
     async def show(self) -> dict[str, Any]:
-        """The dataset as the service describes it."""
+        """The dataset as the service describes it: adjacency, unit, records, budget."""
         return await self.ledger._get(_calls.dataset_path(self.name))
+
+    async def facts(self) -> Mapping[str, Any]:
+        """What :meth:`show` says and never changes, asked for once per ledger; see :meth:`Dataset.facts`."""
+        facts = self.ledger._wire.facts
+        if self.name not in facts:
+            facts[self.name] = fixed_facts(await self.show())
+        return facts[self.name]
 
     async def budget(self, delta: float | None = None) -> Budget:
         """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""
         return as_budget(await self.ledger._get(_calls.dataset_path(self.name, "/budget"), delta=delta))
 
+    async def change_budget(self, budget: Mapping[str, Any], reason: str, *, sequence: int) -> dict[str, Any]:
+        """Set another limit, if nothing happened since ``sequence``; see :meth:`Dataset.change_budget`."""
+        call = _calls.changing_budget(self.name, budget, reason, sequence)
+        changed = (await self.ledger._send_idempotent(call)).body
+        warn_of(changed)
+        return changed
+
     async def open_partitions(
         self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Open partitions, so many or by name; returns their names."""
-        answer = (
-            await self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget))
-        ).body
+        call = _calls.opening_partitions(self.name, wanted, budget)
+        answer = (await self.ledger._send_idempotent(call)).body
         warn_of(answer)
-        if not isinstance(wanted, int):
-            return list(wanted)
-        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+        return partition_names(wanted, answer)
+
+    def partitions(self) -> AsyncIterator[dict[str, Any]]:
+        """Every partition with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
+
+    def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
+        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
+
+    def runs(self) -> AsyncIterator[dict[str, Any]]:
+        """What each run has spent."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/runs"))
+
+    async def verification(self) -> dict[str, Any]:
+        """Whether the chain of entries holds and the totals are what they say."""
+        return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     async def forecast(
         self, releases: Releases, sample: Sample | None = None, partition: str | None = None
@@ -190,10 +239,6 @@ class AsyncDataset:
         """How many more such steps fit, as ``fits``."""
         call = _calls.forecasting(self.name, releases, sample, partition)
         return (await self.ledger._wire.perform(call)).body
-
-    def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
-        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
 
     def run(
         self,

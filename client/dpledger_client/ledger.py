@@ -189,6 +189,13 @@ def warn_of(answer: Mapping[str, Any]) -> None:
         warnings.warn(warning, BudgetWarning, stacklevel=3)
 
 
+def partition_names(wanted: int | Sequence[str], answer: Mapping[str, Any]) -> list[str]:
+    """The names of the partitions that were opened; those asked for by number are numbered."""
+    if not isinstance(wanted, int):
+        return list(wanted)
+    return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A handle of a dataset."""
@@ -245,7 +252,7 @@ class Dataset:
         return self.ledger._get(_calls.dataset_path(self.name))
 
     def facts(self) -> Mapping[str, Any]:
-        """What :meth:`show` says and never changes, asked for once a ledger.
+        """What :meth:`show` says and never changes, asked for once per ledger.
 
         ``adjacency``, ``unit``, ``records``, ``partition_key`` and the budget's ``accounting``.
         """
@@ -275,9 +282,7 @@ class Dataset:
         """Open partitions, so many or by name, with a budget of their own or not; returns their names."""
         answer = self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget)).body
         warn_of(answer)
-        if not isinstance(wanted, int):
-            return list(wanted)
-        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+        return partition_names(wanted, answer)
 
     def partitions(self) -> Iterator[dict[str, Any]]:
         """Every partition with what it has left."""
