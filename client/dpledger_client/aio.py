@@ -343,7 +343,7 @@ class AsyncReservation:
         try:
             answer = await self._ledger._wire.perform(_calls.showing_reservation(reservation))
         except (DPLedgerError, OSError) as error:
-            lease.failure = error
+            lease.fail(error)
         else:
             lease.note(asked_at, answer.body)
 

@@ -106,6 +106,7 @@ def minimize(
     w0: Any = None,
     records: int | Sequence[int] | None = None,
     reserve: int | None = None,
+    block: int | None = None,
     callback: Callback | None = None,
     progress: bool | Progress | None = None,
     **options: Any,
@@ -129,7 +130,11 @@ def minimize(
     records
         The public number of records, if the dataset was opened without it; of several participants each.
     reserve
-        Ask for so many equal steps at once. By default each step is asked for by itself.
+        Reserve so many equal steps at once.
+    block
+        Without ``reserve``, equal steps are reserved in blocks that grow, to so many at most: 1 asks for each
+        step by itself. A killed job pays for the block it was in. By default one grows until asking takes
+        a hundredth of the time, to 1,024 steps or 30 seconds at most.
     callback
         Called with an :class:`Iterate` after each iteration; True ends the training.
     progress
@@ -146,7 +151,13 @@ def minimize(
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     bar = chosen_progress(progress, chosen.name)
-    settings = {"method": chosen.name, "steps": chosen.planned_steps, "w0": w0, "reserve": reserve}
+    settings = {
+        "method": chosen.name,
+        "steps": chosen.planned_steps,
+        "w0": w0,
+        "reserve": reserve,
+        "block": block,
+    }
     training = _training(
         chosen.shared, objective, X, y, account, records, **settings, callback=callback, progress=bar
     )
@@ -171,8 +182,10 @@ def _training(
         return Training(objective, Source.of(X, y, account, records), **settings)
     if isinstance(account, Account) or not shared:
         raise ValueError("account must be a list for a method of several participants, and only for one")
-    if settings["reserve"] is not None:
-        raise ValueError("reserve must be None: a round of several participants is one question already")
+    if settings["reserve"] is not None or settings["block"] is not None:
+        raise ValueError(
+            "reserve and block must be None: a round of several participants is one question already"
+        )
     return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 
 

@@ -191,7 +191,7 @@ class _Run:
         releases = [gradient_release(clip, self.gradient_rho, training.adjacency)]
         if self.method.looks == "joint":
             releases.append(self._search_release())
-        authorized = training.authorized(releases, self.sample)
+        authorized = training.authorized(releases, self.sample, alone=self.method.looks == "again")
         objective = training.objective
         total = authorized.release(
             lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, clip), "gradient"
