@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -155,8 +155,11 @@ class AsyncDataset:
 
     async def open(
         self,
-        budget: Mapping[str, Any],
+        budget: Mapping[str, Any] | None = None,
         *,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
         adjacency: str | None = None,
         unit: str | None = None,
         records: int | None = None,
@@ -167,7 +170,7 @@ class AsyncDataset:
         """Open it, with scope ``admin``; see :meth:`Dataset.open`."""
         call = _calls.opening(
             self.name,
-            budget,
+            _calls.budget_body(budget, plan, epsilon, delta),
             adjacency=adjacency,
             unit=unit,
             records=records,
@@ -229,6 +232,15 @@ class AsyncDataset:
         """What each run has spent."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/runs"))
 
+    def allocations(self) -> AsyncIterator[dict[str, Any]]:
+        """Every allocation of the budget, with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/allocations"))
+
+    async def return_allocation(self, name: str, reason: str) -> dict[str, Any]:
+        """Give an allocation back from which nothing was released."""
+        call = _calls.returning_allocation(self.name, name, reason)
+        return (await self.ledger._send_idempotent(call)).body
+
     async def verification(self) -> dict[str, Any]:
         """Whether the chain of entries holds and the totals are what they say."""
         return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))
@@ -245,10 +257,11 @@ class AsyncDataset:
         name: str,
         *,
         partition: str | None = None,
+        allocation: str | None = None,
         journal: "str | os.PathLike[str] | Journal | None" = None,
     ) -> "AsyncAccount":
         """The account of a training job; see :meth:`Dataset.run`."""
-        return AsyncAccount(self, name, partition, as_journal(journal))
+        return AsyncAccount(self, name, partition, as_journal(journal), allocation)
 
 
 @dataclass(frozen=True, repr=False)
@@ -259,16 +272,37 @@ class AsyncAccount:
     name: str
     partition: str | None = None
     journal: Journal | None = None
+    allocation: str | None = None
 
     def __repr__(self) -> str:
         part = "" if self.partition is None else f", partition={self.partition!r}"
+        part += "" if self.allocation is None else f", allocation={self.allocation!r}"
         return f"AsyncAccount(dataset={self.dataset.name!r}, run={self.name!r}{part})"
 
+    async def allocate(
+        self,
+        name: str,
+        *,
+        epsilon: float,
+        delta: float,
+        budget: Mapping[str, Any] | None = None,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+    ) -> "AsyncAccount":
+        """Allocate a part of the dataset's budget, and spend from it; see :meth:`Account.allocate`."""
+        call = _calls.allocating(self.dataset.name, name, epsilon, delta, budget, plan)
+        warn_of((await self.dataset.ledger._send_idempotent(call, self.journal)).body)
+        return replace(self, allocation=name)
+
     async def authorize(
-        self, releases: Releases, *, sample: Sample | None = None, key: str | None = None
+        self,
+        releases: Releases,
+        *,
+        sample: Sample | None = None,
+        item: str | None = None,
+        key: str | None = None,
     ) -> Authorization:
         """Ask for one step; see :meth:`Account.authorize`."""
-        spend = self.spend(releases, sample=sample)
+        spend = self.spend(releases, sample=sample, item=item)
         call = _calls.spending(self.dataset.name, spend.body())
         answer = await self.dataset.ledger._send_idempotent(call, self.journal, key)
         granted = to_grant(answer.body, answer)
@@ -281,10 +315,11 @@ class AsyncAccount:
         value: Any,
         *,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> Any:
         """Ask, and after a yes release ``value`` with the mechanism's noise."""
-        return (await self.authorize(mechanism, sample=sample, key=key)).release(value)
+        return (await self.authorize(mechanism, sample=sample, item=item, key=key)).release(value)
 
     def reserve(
         self,
@@ -293,15 +328,24 @@ class AsyncAccount:
         times: int,
         expires_in_seconds: float = 3600.0,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> "AsyncReservation":
         """Ask for up to ``times`` repetitions of a step; use it with ``async with``."""
-        spend = self.spend(releases, sample=sample)
+        spend = self.spend(releases, sample=sample, item=item)
         return AsyncReservation(self.dataset.ledger, spend, times, expires_in_seconds, self.journal, key)
 
-    def spend(self, releases: Releases, *, sample: Sample | None = None) -> Spend:
+    def spend(self, releases: Releases, *, sample: Sample | None = None, item: str | None = None) -> Spend:
         """A step described for :meth:`AsyncLedger.authorize_all`; nothing is asked."""
-        return Spend(self.dataset.name, self.name, self.partition, as_releases(releases), sample)
+        return Spend(
+            self.dataset.name,
+            self.name,
+            self.partition,
+            as_releases(releases),
+            sample,
+            self.allocation,
+            item,
+        )
 
 
 class AsyncReservation:

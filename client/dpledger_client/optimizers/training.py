@@ -22,7 +22,7 @@ import numpy as np
 from dpledger_client._arrays import Floats, Integers, by_place
 from dpledger_client._checks import check_count
 from dpledger_client.errors import HoldClosed
-from dpledger_client.ledger import Account
+from dpledger_client.ledger import Account, Ledger
 from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.blocks import Blocks, Permit
@@ -265,6 +265,11 @@ class Asking:
     def adjacency(self) -> str:
         """The dataset's adjacency."""
         return self.source.adjacency
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that is asked."""
+        return self.source.account.dataset.ledger
 
     @property
     def reserves(self) -> bool:
