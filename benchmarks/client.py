@@ -6,9 +6,6 @@ HTTP authorization a step. The service is served on loopback with its ledger in 
 every hundred steps, so that both meet the same noise of the machine; ratios are medians over rounds.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import statistics
 import sys

@@ -8,9 +8,6 @@ released, each charged by itself; a student trained on the labelled queries cost
     student = train(queries[result.answered], result.labels[result.answered])
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,5 @@
 """Base class of the private estimators: prepare, authorize, train, keep the result."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,5 @@
 """Private rows and labels as an objective wants them, made row by row when a release looks at them."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections.abc import Sequence
 from typing import Any
 

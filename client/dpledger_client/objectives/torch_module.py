@@ -4,9 +4,6 @@ Gradients of single examples are formed here, a chunk at a time (``vmap`` over `
 known of the module. They are clipped in double precision, whatever the module's own is.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,8 +1,5 @@
 """Optimizers that ask the ledger before each noisy step: one function, one result, many methods."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace

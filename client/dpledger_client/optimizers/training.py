@@ -8,9 +8,6 @@ release a function of the batch, which runs after the ledger's yes::
     training.record(w, step_size=0.1)
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -152,7 +149,7 @@ class Source:
 
     def drawn(self, sample: FreshSample) -> Batch:
         """The rows of a fresh sample."""
-        X = self.X  # noqa: N806
+        X = self.X
         if type(sample) is Full:  # isinstance asks abc, which takes its time at every step
             return Batch(X, self.y)
         rows = sample.draw(len(X))

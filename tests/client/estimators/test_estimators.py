@@ -1,8 +1,5 @@
 """Private estimators: what they learn, what they charge, and how scikit-learn handles them."""
 
-# X is what everybody calls it.
-# ruff: noqa: N806
-
 import itertools
 import pickle
 import sys

@@ -84,7 +84,7 @@ class Case:
 
     def run(self, account: Account, method: Method | None = None, data: Any = None, **more: Any) -> Result:
         """Run the method on the problem."""
-        X, y = self.data() if data is None else data  # noqa: N806
+        X, y = self.data() if data is None else data
         chosen = method or self.method
         return minimize(
             self.objective, X, y, account=account, method=chosen, progress=False, **(self.options | more)

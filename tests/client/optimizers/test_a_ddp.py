@@ -1,8 +1,5 @@
 """A-DDP: the five points of the contract for several participants, 500 of them, and what is refused."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,5 @@
 """ADMM: what neighbours may differ by, what was repaired, and that it learns."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 from collections.abc import Callable
 from fractions import Fraction
 

@@ -1,8 +1,5 @@
 """The baselines beyond the contract: their own bounds, sensitivities, learning, refusals."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import math
 from collections.abc import Callable

@@ -93,7 +93,7 @@ def _draws_were_declared(watch: Watch, entries: list[dict[str, Any]]) -> None:
 def test_each_look_at_the_data_follows_its_entry(case: Case, ledger: Ledger) -> None:
     dataset = case.opened(ledger, fresh_name())
     with watching(dataset) as watch, insecure_testing_noise(SEED):
-        X, y = (watch.wrap(array) for array in case.data())  # noqa: N806
+        X, y = (watch.wrap(array) for array in case.data())
         case.run(dataset.run("job"), data=(X, y))
     entries = {entry["id"] for entry in charged_entries(dataset)}
     assert watch.seen
@@ -148,6 +148,6 @@ def test_refused_in_the_middle_it_stops_and_looks_no_more(case: Case, ledger: Le
 def _watched_run(case: Case, ledger: Ledger, budget: dict[str, Any] | None) -> tuple[Result, Watch]:
     dataset = case.opened(ledger, fresh_name(), budget)
     with watching() as watch, insecure_testing_noise(SEED):
-        X, y = (watch.wrap(array) for array in case.data())  # noqa: N806
+        X, y = (watch.wrap(array) for array in case.data())
         result = case.run(dataset.run("job"), data=(X, y), callback=watch.note)
     return result, watch

@@ -216,7 +216,7 @@ class _Problem:
 
     def solver(self, batch: Batch, start: Floats) -> Solver:
         """Bound the data once; then solve for any linear term."""
-        X, y = bounded_data(self.objective, batch, self.row_norm)  # noqa: N806
+        X, y = bounded_data(self.objective, batch, self.row_norm)
 
         def solve(linear: Floats) -> Floats:
             def function(w: Floats) -> tuple[float, Floats]:

@@ -1,8 +1,5 @@
 """Training with several participants, each with data and a budget of its own."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
