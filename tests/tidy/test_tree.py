@@ -1,5 +1,6 @@
 """The repository is tidy: no long functions, no leftovers, no dead files, no paths of one machine."""
 
+import re
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,6 +140,12 @@ def test_every_module_is_imported_by_another() -> None:
 
     assert modules >= ENTRY_POINTS
     assert sorted(modules - imported - ENTRY_POINTS) == []
+
+
+def test_every_link_of_the_first_page_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXTS["README.md"])
+    assert "docs/images/dashboard.png" in links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
 def _accounting() -> dict[str, str]:

@@ -88,7 +88,7 @@ class Asker:
     """A process that asks from the beginning of the block to its end."""
 
     def __init__(self, server: Server, first: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.questions", str(server.port), server.token, str(first)]
+        command = [sys.executable, "-m", "benchmarks.queries", str(server.port), server.token, str(first)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()
