@@ -1,4 +1,4 @@
-"""Noise that is exactly what the ledger was told, and safe from what floating point gives away.
+"""Noise that is exactly what was declared to the ledger, and safe from what floating point gives away.
 
 Textbook noise in floating point is not private: which doubles can come out of ``value + noise`` depends on
 the value (Mironov 2012 for Laplace; Jin, McMurtry, Rubinstein, Ohrimenko 2022 and Holohan, Braghin 2021 for

@@ -226,7 +226,7 @@ def _assign(parts: ArrayLike | None, records: int, teachers: int, public: bool) 
         return lambda many: _at_random(many, teachers, public)
     known = np.asarray(parts)
     if known.shape != (records,):
-        raise ValueError(f"parts must have one number a record, found the shape {known.shape}")
+        raise ValueError(f"parts must have one number per record, found the shape {known.shape}")
     return lambda _many: known
 
 

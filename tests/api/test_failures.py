@@ -1,4 +1,4 @@
-"""When something breaks: clear answers, nothing lost, nothing told of the inside."""
+"""When something breaks: clear answers, nothing lost, nothing shown of the inside."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ def test_no_secret_is_logged(service: Service, log: list[str]) -> None:
         assert token.split("_")[2] not in everything
 
 
-def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None:
+def test_what_arrives_after_the_end_is_reported_to_come_back(adult: Service) -> None:
     adult.app.state.services.committer.stop()
 
     answer = adult.authorize()
@@ -160,7 +160,7 @@ def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Servi
     assert portal is not None
     with (
         mock.patch.object(adult.app.state.services.reader, "export", lines),
-        mock.patch("dpledger.api.routes.entries._LINES_A_CHUNK", 1),
+        mock.patch("dpledger.api.routes.entries._LINES_PER_CHUNK", 1),
         pytest.raises(ZeroDivisionError),
     ):
         portal.call(ask)

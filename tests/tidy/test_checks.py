@@ -101,7 +101,7 @@ def test_global_patches_are_found(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from dpledger.api import answering\nmonkeypatch.setattr(answering, '_KEPT', 2)",
+        "from dpledger.api import docs_ui\nmonkeypatch.setattr(docs_ui, '_KEPT', 2)",
         "import dpledger.api\nmock.patch('dpledger.api.x')",
         "import time\nmonkeypatch.setattr(service, 'now', time.time)",
     ],

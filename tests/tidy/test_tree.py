@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.tidy import checks
+from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNTING = ROOT / "service" / "dpledger" / "accounting"
@@ -14,35 +15,6 @@ ENTRY_POINTS = {"dpledger.cli.__main__"}
 SOURCE_ROOTS = ("service", "client")
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
-RETIRED_WORDS = (
-    "House",
-    "Sitting",
-    "Teller",
-    "Told",
-    "AuthorizationDesk",
-    "Desk",
-    "Crowd",
-    "Glance",
-    "Anywhere",
-    "Cube",
-    "Unattainable",
-    "Unauthorized",
-    "sitting",
-    "teller",
-    "crowd",
-    "glance",
-    "as_told",
-    "told_in",
-)
-"""Words of the first version that only its builders knew; docs/glossary.md has their successors."""
-STORED_WORDS = {
-    # The column keeps the name that ledgers were stored under, and verification names it.
-    "service/dpledger/ledger/replay.py": {"crowd"},
-    "service/dpledger/storage/repositories/datasets.py": {"crowd"},
-    "service/dpledger/storage/tables.py": {"crowd"},
-    # The list above.
-    "tests/tidy/test_tree.py": set(RETIRED_WORDS),
-}
 BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 
@@ -106,14 +78,25 @@ def test_no_test_patches_what_others_use() -> None:
 
 
 def test_no_retired_word_is_left() -> None:
-    folders = ("service/", "client/", "docs/", "tests/", "benchmarks/", "examples/")
-    texts = {name: text for name, text in TEXTS.items() if name.startswith(folders) or "/" not in name}
     found = {
-        name: words
-        for name, text in texts.items()
-        if (words := checks.words_of(text, RETIRED_WORDS) - STORED_WORDS.get(name, set()))
+        name: checks.words_of(text, RETIRED_WORDS) - KEPT.get(name, set()) for name, text in TEXTS.items()
     }
-    assert found == {}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_no_word_is_kept_where_it_is_not_used() -> None:
+    lists = {name for name, words in KEPT.items() if words == set(RETIRED_WORDS)}
+    assert [name for name in KEPT if name not in TEXTS] == []
+    assert {
+        name: words - found
+        for name, words in KEPT.items()
+        if name not in lists and words - (found := checks.words_of(TEXTS[name], words))
+    } == {}
+
+
+def test_no_file_has_a_retired_name() -> None:
+    names = {name: Path(name).name.removeprefix("test_").lstrip("_") for name in TEXTS}
+    assert [name for name, last in names.items() if last in RETIRED_FILES] == []
 
 
 def test_the_service_and_the_client_do_not_print() -> None:

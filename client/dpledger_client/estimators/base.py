@@ -191,7 +191,7 @@ def _check_shapes(X: Any, y: Any) -> None:
     if np.issubdtype(X.dtype, np.complexfloating):
         raise ValueError("Complex data not supported")
     if len(y.shape) != 1 or y.shape[0] != X.shape[0]:
-        raise ValueError(f"y must have one entry a row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"y must have one entry per row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
 
 
 def _check_end(result: Result) -> None:

@@ -234,7 +234,7 @@ def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
 
 
 def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mapping[str, float]) -> float:
-    question = {
+    query = {
         "solve_for": "noise_std",
         "target": dict(target),
         "steps": steps,
@@ -244,7 +244,7 @@ def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mappin
         # As budgets charge the steps: privacy-loss distributions need less noise than a Rényi filter grants.
         "method": "rdp",
     }
-    return float(account.dataset.ledger.ask("calibrations", question)["value"])
+    return float(account.dataset.ledger.ask("calibrations", query)["value"])
 
 
 class LedgerAccountant:
@@ -330,8 +330,8 @@ class LedgerAccountant:
             }
             for noise, rate, steps in self.history
         ]
-        question = {"plan": plan, "adjacency": _ADJACENCY, "delta": delta, "method": "rdp"}
-        return float(self.account.dataset.ledger.ask("compositions", question)["epsilon"])
+        query = {"plan": plan, "adjacency": _ADJACENCY, "delta": delta, "method": "rdp"}
+        return float(self.account.dataset.ledger.ask("compositions", query)["epsilon"])
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)

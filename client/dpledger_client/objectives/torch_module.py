@@ -129,7 +129,7 @@ class TorchModule(Objective):
         return self.loss_of(output, target.unsqueeze(0))
 
     def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[Floats]:
-        """The gradients of each chunk's examples, one a row."""
+        """The gradients of each chunk's examples, one per row."""
         each = self._func.vmap(self._func.grad(self._loss), in_dims=(None, 0, 0))
         named = self._by_name(w)
         for rows, targets, known in self._chunks(X, y):

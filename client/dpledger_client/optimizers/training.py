@@ -122,7 +122,7 @@ class Source:
         records: int | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> "Source":
-        """The data as the ledger knows the dataset; where their number is secret, one must be told.
+        """The data as the ledger knows the dataset; where their number is secret, one must be given.
 
         ``shown`` is what the ledger says of the dataset, if it was asked before.
         """

@@ -86,7 +86,7 @@ def cached_cost_of(step: Step, orders: Floats) -> Cost:
 
 @dataclass(frozen=True)
 class CostKey:
-    """A step and orders, told apart by digest and bytes alone."""
+    """A step and orders, compared by digest and bytes alone."""
 
     digest: str
     orders: bytes
@@ -94,8 +94,8 @@ class CostKey:
 
 
 @functools.lru_cache(maxsize=4096)
-def _cached_cost(question: CostKey) -> Cost:
-    return cost_of(question.step, np.frombuffer(question.orders))
+def _cached_cost(key: CostKey) -> Cost:
+    return cost_of(key.step, np.frombuffer(key.orders))
 
 
 def _rate(sample: Sample) -> float:

@@ -44,10 +44,10 @@ async def intent_of(request: Request) -> IdempotentRequest:
     return IdempotentRequest(caller_of(request).id, key, asked)
 
 
-async def evaluate_query(services: Services, question: BaseModel, caller: Caller) -> Response:
-    """The worker's answer to a question, which waits in the line of its token."""
-    found = await services.questions.ask(question, caller.id)
-    return to_raw_response(found, services.questions.retry_seconds).response()
+async def evaluate_query(services: Services, query: BaseModel, caller: Caller) -> Response:
+    """The worker's answer to a query, which waits in the line of its token."""
+    found = await services.queries.ask(query, caller.id)
+    return to_raw_response(found, services.queries.retry_seconds).response()
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
@@ -58,7 +58,7 @@ IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(intent_of)]
 async def decide_once(
     services: Services, call: IdempotentRequest, work: Callable[..., Answer], *arguments: Any
 ) -> Response:
-    """Have ``work`` decide an intent in a writer's thread, and tell what it said."""
+    """Have ``work`` decide a request in a writer's thread, and render its answer."""
     with services.in_flight.deciding(call):
         return to_response(
             await services.write(services.metrics.count_outcomes(work), *arguments, call)

@@ -89,7 +89,7 @@ class Direct:
             return page(reader.entries(name, chosen), limit, lambda item: item["sequence"])
 
     def verification(self, name: str, progress: Progress) -> Fields:
-        """Whether the chain holds, told entry by entry, and whether the ledger is behind its mark."""
+        """Whether the chain holds, checked entry by entry, and whether the ledger is behind its mark."""
         with self._reading() as reader, self._compared_with_marks():
             return reader.verification(name, progress)
 

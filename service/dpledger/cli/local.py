@@ -1,4 +1,4 @@
-"""Pure questions, answered in this process: neither a service nor a database is needed."""
+"""Pure queries, answered in this process: neither a service nor a database is needed."""
 
 import json
 from typing import Any
@@ -21,21 +21,21 @@ __all__ = ["evaluate", "evaluate_reply"]
 _SHAPES: dict[str, type[BaseModel]] = {"calibrations": CalibrationBody, "conversions": ConversionBody}
 
 
-def evaluate(question: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What the service would answer at ``/v1/<question>``, by the same functions."""
+def evaluate(query: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What the service would answer at ``/v1/<query>``, by the same functions."""
     try:
-        if question == "costs":
+        if query == "costs":
             return _cost(CostRequest.model_validate(body))
-        asked = _SHAPES[question].model_validate(body)
+        asked = _SHAPES[query].model_validate(body)
     except (ValidationError, AccountingError) as error:
         problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
         raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
     return evaluate_reply(canonical(asked))
 
 
-def evaluate_reply(question: str) -> dict[str, Any]:
-    """The answer to a canonical question."""
-    status, text = reply(question)
+def evaluate_reply(query: str) -> dict[str, Any]:
+    """The answer to a canonical query."""
+    status, text = reply(query)
     found: dict[str, Any] = json.loads(text)
     if status != 200:
         raise failure_of(found["type"].removeprefix("/problems/"), status, found["detail"])

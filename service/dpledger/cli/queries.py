@@ -1,4 +1,4 @@
-"""``dpledger cost``, ``convert``, ``calibrate`` and ``forecast``: questions that record nothing.
+"""``dpledger cost``, ``convert``, ``calibrate`` and ``forecast``: queries that record nothing.
 
 The first three need no ledger: without ``--url`` they are computed here.
 """
@@ -86,7 +86,7 @@ def _step(releases: list[str], sample: Scheme | None, rate: float | None, adjace
     }
 
 
-def _evaluate(ledger_target: LedgerTarget, question: str, body: Fields, quiet: bool) -> Fields:
+def _evaluate(ledger_target: LedgerTarget, query: str, body: Fields, quiet: bool) -> Fields:
     """The service's answer, or where none is named, this process's by the same functions."""
     with waiting("computing", quiet):
         if ledger_target.url is not None:
@@ -95,11 +95,11 @@ def _evaluate(ledger_target: LedgerTarget, question: str, body: Fields, quiet: b
             with contextlib.closing(
                 Remote(ledger_target.url, ledger_target.token, ledger_target.timeout_seconds)
             ) as remote:
-                return remote.ask(question, body)
-        # Loads scipy, which a question to a service does without.
+                return remote.ask(query, body)
+        # Loads scipy, which a query to a service does without.
         from dpledger.cli.local import evaluate
 
-        return evaluate(question, body)
+        return evaluate(query, body)
 
 
 def _show_cost(found: Fields) -> None:

@@ -46,9 +46,9 @@ class Remote:
         """Close every connection."""
         self._client.close()
 
-    def ask(self, question: str, body: Fields) -> Fields:
-        """The answer to a pure question."""
-        return self._json("POST", f"/v1/{question}", json=body)
+    def ask(self, query: str, body: Fields) -> Fields:
+        """The answer to a pure query."""
+        return self._json("POST", f"/v1/{query}", json=body)
 
     def datasets(self, search: str | None, limit: int, cursor: str | None) -> Page:
         """A page of datasets by name."""
@@ -81,7 +81,7 @@ class Remote:
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON, in the pieces that arrive."""
         path, waiting = f"{_dataset(name)}/export", httpx2.Timeout(_LONG_SECONDS, connect=_CONNECT_SECONDS)
-        with self._told(), self._client.stream("GET", path, timeout=waiting) as response:
+        with self._report_failures(), self._client.stream("GET", path, timeout=waiting) as response:
             if not response.is_success:
                 response.read()
                 raise self._failure(response)
@@ -159,15 +159,15 @@ class Remote:
         self, method: str, path: str, seconds: float | None = None, **options: Any
     ) -> httpx2.Response:
         waiting = httpx2.Timeout(seconds or self._seconds, connect=_CONNECT_SECONDS)
-        with self._told():
+        with self._report_failures():
             response = self._client.request(method, path, timeout=waiting, **options)
         if not response.is_success:
             raise self._failure(response)
         return response
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell what keeps a service from answering."""
+    def _report_failures(self) -> Iterator[None]:
+        """Report what keeps a service from responding."""
         try:
             yield
         except httpx2.TimeoutException:

@@ -52,7 +52,7 @@ def serve(
 
     for written, meant in misspelt(os.environ).items():
         typer.echo(f"{written} is no setting and has no effect; is {meant} meant?", err=True)
-    # What cannot start is told in one line; from inside the web server it would be a stack of frames.
+    # What cannot start is reported in one line; from inside the web server it would be a stack of frames.
     with one_line_failures():
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)
         refuse_foreign(settings.database)

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Yes(NamedTuple):
-    """A granted spend, kept until its transaction has committed and it may be told."""
+    """A granted spend, kept until its transaction has committed and it may be sent."""
 
     dataset: str
     entry: Entry
@@ -209,7 +209,7 @@ def _again(served: Yes | Answer) -> Yes | Answer:
 
 
 def reply_to(executor: IdempotentExecutor, decided: Decided) -> Reply:
-    """What the caller is told; a yes is signed here, after its commit."""
+    """The answer to the caller; a yes is signed here, after its commit."""
     if not isinstance(decided, Yes):
         return decided
     return Answer("granted", yes_body(executor, decided), decided.replayed)

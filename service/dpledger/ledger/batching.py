@@ -37,7 +37,7 @@ class GroupCommitter:
     decide
         Decides a group in one transaction (``LedgerService.decide``).
     deliver
-        Called from a worker, once a group, with the tickets handed in and what was decided for each,
+        Called from a worker, once per group, with the tickets handed in and what was decided for each,
         or the error that ended the transaction.
     workers
         How many datasets may be written at once: one for SQLite, which has one writer anyway.

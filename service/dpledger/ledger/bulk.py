@@ -93,7 +93,7 @@ def authorize_all(
         pause()
     asked = _List(spends, charges, mode, call, pause)
     outcome, items, replayed = _decided(executor, asked)
-    return _told(executor, outcome, items, replayed, pause)
+    return _to_answer(executor, outcome, items, replayed, pause)
 
 
 def _decided(executor: IdempotentExecutor, asked: _List) -> tuple[str, list[Item], bool]:
@@ -111,7 +111,7 @@ def _decided(executor: IdempotentExecutor, asked: _List) -> tuple[str, list[Item
 
 
 def _drafted(executor: IdempotentExecutor, asked: _List) -> "_Draft | tuple[str, list[Item], bool]":
-    """Decide on the last committed state; what the key was answered before is told from there."""
+    """Decide on the last committed state; what the key was answered before is read from there."""
     with executor.storage.snapshot() as snapshot, np.errstate(over="ignore"):
         states = snapshot.lock(asked.names)
         return _known(executor, snapshot, asked, states) or _draft(executor, snapshot, asked, states)
@@ -232,7 +232,7 @@ def _restore(transaction: Transaction, states: dict[str, LedgerState], body: str
     return items
 
 
-def _told(
+def _to_answer(
     executor: IdempotentExecutor,
     outcome: str,
     items: Sequence[Item],

@@ -124,8 +124,8 @@ class LedgerService:
                 plan, charge = planned
                 amounts = fitting(state, charge).amounts
                 warnings += plan_warnings(plan, amounts, lambda asked: state.fits(asked, None))
-            told = {"guarantee": guarantee_fields(state), "warnings": warnings}
-            return Answer("granted", text({**body, **told}))
+            notices = {"guarantee": guarantee_fields(state), "warnings": warnings}
+            return Answer("granted", text({**body, **notices}))
 
         return self._executor.answer_once(name, call, work)
 

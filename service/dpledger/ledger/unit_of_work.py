@@ -91,7 +91,7 @@ class UnitOfWork:
     def spend(
         self, command: Authorize | Reserve, actor: str, call: IdempotentRequest | None = None
     ) -> Recorded | Refused:
-        """Decide a spend; ``intent`` is given where the entry itself is to answer the key."""
+        """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
         if command.partition is not None:
             check_equal_sizes(self.state, command.charge.step, command.partition.name)
         outcome = decide(self.state, command, self.stamp(actor))
@@ -102,7 +102,7 @@ class UnitOfWork:
         return self._take(outcome, call)
 
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
-        """Decide a spend on the whole for each of several intents, one after another."""
+        """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
         if len(calls) > 1 and is_plain(self.state):
             taken.extend(self._take_in_a_row(command, calls))

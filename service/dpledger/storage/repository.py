@@ -119,7 +119,7 @@ class SqlStorage:
             return instance_id(session)
 
     def outcome(self, name: str | None, call: IdempotentRequest) -> str | None:
-        """How an intent was answered, ``granted`` or ``refused``; None where nothing is known of it.
+        """How a request was answered, ``granted`` or ``refused``; None where nothing is known of it.
 
         ``name`` is None for what belongs to no single dataset.
         """

@@ -85,7 +85,7 @@ class SqlTransaction:
         return holds(self._session, self._state(state.dataset_id), mark)
 
     def known(self, dataset_id: int, calls: Sequence[IdempotentRequest], now_us: int) -> Known:
-        """What is known of intents: whose tokens ended, and what answered their keys before."""
+        """What is known of requests: whose tokens ended, and what answered their keys before."""
         actors = sorted({call.actor for call in calls})
         valid, sequences, kept = rows_of_each(
             self._session,

@@ -189,7 +189,7 @@ class Missing:
 
 
 def reported(kind: Any) -> dict[str, Any]:
-    """What a classifier must be told."""
+    """What a classifier must be given."""
     return {} if kind is PrivateLinearRegression else {"classes": (0, 1)}
 
 

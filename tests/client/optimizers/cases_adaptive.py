@@ -59,7 +59,7 @@ def _within_ball(X: Floats, y: Floats) -> Floats:
 
 
 def charged_rho(result: Result) -> float:
-    """ρ_ng once an iteration and its growth at each repetition, ρ_nmax for each selection."""
+    """ρ_ng once per iteration and its growth at each repetition, ρ_nmax for each selection."""
     rho, total = GRADIENT_RHO, 0.0
     for record in result.history:
         measurements = record.details["measurements"]

@@ -82,7 +82,7 @@ def _released(method: Method, dataset: Dataset, X: Floats, y: Floats) -> list[Fl
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbours_release_values_within_the_sensitivity_the_ledger_was_told(
+def test_neighbours_release_values_within_the_declared_sensitivity(
     open_dataset: Callable[..., Dataset], adjacency: str, seed: int
 ) -> None:
     """ssADMM on everything: the first sum of neighbours, one of which holds a wild record."""

@@ -60,7 +60,7 @@ def test_without_noise_it_is_its_textbook_form(case: Case, ledger: Ledger) -> No
 
 
 @every_case
-def test_the_noise_has_the_scale_that_the_ledger_was_told(case: Case, ledger: Ledger) -> None:
+def test_the_noise_has_the_scale_that_was_declared(case: Case, ledger: Ledger) -> None:
     residuals: dict[str, list[Floats]] = {"norm": [], "laplace": []}
     for repeat in range(case.repeats):
         dataset = case.opened(ledger, fresh_name())
@@ -129,7 +129,7 @@ def _recomputed(charge: Charge, adjacency: str) -> Floats:
 def test_refused_in_the_middle_it_stops_and_looks_no_more(case: Case, ledger: Ledger) -> None:
     whole = _watched_run(case, ledger, None)
     costs = [np.array(charge.cost.epsilons) for charge in whole[0].charges]
-    kept = len(costs) // 2  # none of a method that asks once: it is refused at its only question
+    kept = len(costs) // 2  # none of a method that asks once: it is refused at its only request
     covered = np.sum(costs[:kept], axis=0) * (1.0 + 1e-9) if kept else costs[0] / 2.0
     result, watch = _watched_run(case, ledger, curve_budget(covered))
     assert result.stop_reason == "budget-exhausted"

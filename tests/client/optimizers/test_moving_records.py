@@ -46,7 +46,7 @@ def test_a_sample_of_fixed_rate_tells_of_a_record_that_left_even_if_it_was_not_d
 
 
 @pytest.mark.parametrize("settings", [{}, {"records": 1_000}, {"partition_key": "private"}])
-def test_the_number_of_records_must_be_told(open_dataset: Opened, settings: dict[str, Any]) -> None:
+def test_the_number_of_records_must_be_given(open_dataset: Opened, settings: dict[str, Any]) -> None:
     account = _account(open_dataset, **settings)
     with pytest.raises(ValueError, match="records must be given"):
         _train(account, FULL)

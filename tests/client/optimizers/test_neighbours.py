@@ -1,4 +1,4 @@
-"""Between neighbours no release of any method moves by more than the ledger was told.
+"""Between neighbours no release of any method moves by more than was declared.
 
 A method runs on some data, and again on a neighbour of theirs with everything released as it was: whatever
 it computes from private data is then a release's value, and must be near that of the first run.

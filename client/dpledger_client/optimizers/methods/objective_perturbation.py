@@ -206,7 +206,7 @@ class _Problem:
         A margin in d dimensions is off by at most d·2⁻⁵³·‖x‖·‖θ‖, which moves each record's gradient by up to
         β·d·2⁻⁵³·‖θ‖. Near its minimum the objective is below what it is at 0, so that
         Λ‖θ‖²/2 ≤ n·f(0) + ‖b‖·‖θ‖ and ‖θ‖ ≤ 2‖b‖/Λ + √(2n·f(0)/Λ). For up to twice as many records as
-        told; all of it twice, for the distance from the minimum.
+        stated; all of it twice, for the distance from the minimum.
         """
         records = 2.0 * self.records
         at_zero = float(self.objective.margin_losses(np.zeros(3), np.array([-1.0, 0.0, 1.0])).max())

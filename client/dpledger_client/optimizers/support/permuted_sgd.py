@@ -54,7 +54,7 @@ class Passes:
     Attributes
     ----------
     step_sizes
-        One an epoch.
+        One per epoch.
     batch_sizes
         How many records each mini-batch has; they add up to all records.
     averaging

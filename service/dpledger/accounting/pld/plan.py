@@ -14,7 +14,7 @@ from dpledger.accounting.validation import check_count
 __all__ = ["PlanLoss"]
 
 _ROUGH = 3e-3
-"""Relative tolerance at which directions are told apart."""
+"""Relative tolerance at which directions are distinguished."""
 
 
 class PlanLoss:

@@ -1,6 +1,6 @@
-"""Idempotency keys: one intent, one decision, however often it is sent.
+"""Idempotency keys: one request, one decision, however often it is sent.
 
-A key belongs to a token and an address: the same key sent to another dataset is another intent. What
+A key belongs to a token and an address: the same key sent to another dataset is another request. What
 was asked is compared by its canonical JSON, so spaces and the order of keys do not matter.
 """
 
@@ -69,7 +69,7 @@ def hashed_request(content: Any) -> bytes:
 
 
 class InFlight:
-    """The intents that this process is deciding now."""
+    """The requests that this process is deciding now."""
 
     def __init__(self) -> None:
         self._deciding: set[tuple[str, bytes]] = set()
@@ -78,7 +78,7 @@ class InFlight:
         return len(self._deciding)
 
     def enter(self, call: IdempotentRequest) -> tuple[str, bytes]:
-        """Note that an intent is being decided; refuses one that already is."""
+        """Note that a request is being decided; refuses one that already is."""
         mark = (call.actor, call.key)
         if mark in self._deciding:
             raise KeyInFlight
@@ -91,7 +91,7 @@ class InFlight:
 
     @contextmanager
     def deciding(self, call: IdempotentRequest) -> Iterator[None]:
-        """Hold an intent for as long as it takes to answer it."""
+        """Hold a request for as long as it takes to answer it."""
         mark = self.enter(call)
         try:
             yield

@@ -94,7 +94,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dpledger"'}
 
 @dataclass(frozen=True)
 class Rule:
-    """How one domain error is told: its kind, the attributes and the headers that go with it."""
+    """How one domain error is rendered: its kind, the attributes and the headers that go with it."""
 
     kind: ProblemKind
     members: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """How an error is told; what is in no table is logged and told as an internal error."""
+    """How an error is rendered; what is in no table is logged and rendered as an internal error."""
     if isinstance(error, RequestValidationError):
         return _validation_problem(error)
     if isinstance(error, HTTPException):
@@ -199,15 +199,15 @@ def field_path(location: Sequence[str | int]) -> str:
     return path.removeprefix(".") or str(location[0])
 
 
-def _told(_request: Request, error: Exception) -> Response:
+def _render_problem(_request: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
-_TOLD: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, HTTPException, RequestValidationError)
+_FORESEEN: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, HTTPException, RequestValidationError)
 
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Answer every foreseen error of ``app`` as a problem; the rest is caught around it."""
-    handler: Callable[[Request, Any], Response] = _told
-    for error in _TOLD:
+    handler: Callable[[Request, Any], Response] = _render_problem
+    for error in _FORESEEN:
         app.add_exception_handler(error, handler)

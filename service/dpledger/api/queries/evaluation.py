@@ -1,6 +1,6 @@
 """Evaluates queries as pure functions: nothing here knows a ledger's state.
 
-``reply`` is what the worker process runs. The same question always has the same reply, refusals
+``reply`` is what the worker process runs. The same query always has the same reply, refusals
 included, so replies may be kept.
 """
 
@@ -54,16 +54,16 @@ class ChargeQuery(Body):
     step: str
 
 
-def canonical(question: BaseModel) -> str:
-    """One line that is the same for the same question."""
+def canonical(query: BaseModel) -> str:
+    """One line that is the same for the same query."""
     # Not in the mode "json": it stumbles over half a character, which may be the key of what nobody takes.
-    content = {"kind": type(question).__name__, "body": question.model_dump(by_alias=True)}
+    content = {"kind": type(query).__name__, "body": query.model_dump(by_alias=True)}
     return json.dumps(content, sort_keys=True, allow_nan=False, default=lambda choice: choice.value)
 
 
-def reply(question: str) -> Reply:
-    """The answer to a canonical question, or the problem that it is."""
-    content = json.loads(question)
+def reply(query: str) -> Reply:
+    """The answer to a canonical query, or the problem that it is."""
+    content = json.loads(query)
     shape, answer = _KINDS[content["kind"]]
     try:
         return 200, _text(answer(shape.model_validate(content["body"])))
@@ -225,4 +225,4 @@ _KINDS: dict[str, tuple[type[BaseModel], Callable[[Any], Fields]]] = {
     "CalibrationBody": (CalibrationBody, _calibration),
     "ChargeQuery": (ChargeQuery, _charge),
 }
-"""Every kind of question: its shape, and what answers it."""
+"""Every kind of query: its shape, and what answers it."""

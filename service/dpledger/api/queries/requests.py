@@ -1,4 +1,4 @@
-"""The shapes of questions; nothing of what is asked here is recorded."""
+"""The shapes of queries; nothing of what is asked here is recorded."""
 
 from typing import Annotated, Any, Literal
 

@@ -23,8 +23,8 @@ READY = b"ready\n"
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 4 * 2**30
 LOW_PRIORITY = 10
-"""A tenth of a processor that others want too; at the lowest, no question would be answered in time."""
-TOO_HARD = ProblemKind("question-too-hard", 422, "The question takes too much time or memory")
+"""A tenth of a processor that others want too; at the lowest, no query would be answered in time."""
+TOO_HARD = ProblemKind("question-too-hard", 422, "The query takes too much time or memory")
 
 
 class _TooLong(BaseException):
@@ -50,15 +50,15 @@ def _send(answers: IO[bytes], line: bytes) -> None:
     answers.flush()
 
 
-def bounded_reply(question: str, cpu_seconds: float = CPU_SECONDS) -> Reply:
+def bounded_reply(query: str, cpu_seconds: float = CPU_SECONDS) -> Reply:
     """The reply, unless it takes more than there is."""
     try:
         with _limit(cpu_seconds):
-            return reply(question)
+            return reply(query)
     except _TooLong:
         return to_reply(Problem(TOO_HARD, f"No answer within {cpu_seconds:g} s of processor time."))
     except MemoryError:
-        return to_reply(Problem(TOO_HARD, "No answer within the memory that a question may take."))
+        return to_reply(Problem(TOO_HARD, "No answer within the memory that a query may take."))
 
 
 @contextlib.contextmanager

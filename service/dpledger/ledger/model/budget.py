@@ -298,7 +298,7 @@ class Budget:
         return np.asarray(((amounts[..., :-1] > limits) & (limits <= 0.0)).any(axis=-1))
 
     def narrow(self, own: "Budget | None") -> "Budget":
-        """In whose terms a partition with a budget of its own is told what is left: the lesser of both.
+        """In whose terms a partition with a budget of its own reports what is left: the lesser of both.
 
         It is for telling alone: what decides are both budgets' limits. A term that one of them lacks
         would tell of the other alone, which may leave more.
@@ -525,7 +525,7 @@ _MOST_REPETITIONS = 2.0**50
 
 
 def _room_for_repetitions(each: Floats, limit: float, binding: int) -> Floats:
-    """The curve of as many repetitions as fit, with room for rounding up once a repetition."""
+    """The curve of as many repetitions as fit, with room for rounding up once per repetition."""
     once = float(each[binding])
     if once <= 0.0:
         raise InvalidInput("budget.plan", "a step that costs something", each.tolist())
@@ -549,7 +549,7 @@ def _given_curve(fields: dict[str, Any]) -> Budget:
     orders = check_orders(fields.get("orders"), field="budget.orders")
     epsilons = check_vector("budget.epsilons", fields.get("epsilons"))
     if epsilons.size != orders.size:
-        raise InvalidInput("budget.epsilons", f"{orders.size} numbers, one an order", epsilons.size)
+        raise InvalidInput("budget.epsilons", f"{orders.size} numbers, one per order", epsilons.size)
     for value in epsilons:
         check_non_negative("budget.epsilons", value)
     return Budget(Accounting.RDP_CURVE, orders, np.append(epsilons, _additive(fields)), _target(fields))

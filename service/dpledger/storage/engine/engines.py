@@ -198,7 +198,7 @@ def _postgresql_engine(url: URL, *, reading: bool = False) -> Engine:
     configured = url.update_query_dict({**missing, "options": _server_options(url)})
     level = "REPEATABLE READ" if reading else "READ COMMITTED"
     engine = create_engine(configured, isolation_level=level, **_POOL)
-    # Before SQLAlchemy's own questions, which stumble over another encoding.
+    # Before SQLAlchemy's own queries, which stumble over another encoding.
     event.listen(engine, "connect", _refuse_unkept(url), insert=True)
     event.listen(engine, "connect", _refuse_encoding, insert=True)
     _ask_after_rest(engine)

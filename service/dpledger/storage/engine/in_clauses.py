@@ -12,13 +12,13 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.storage.engine.session import LISTED, Query, Row, Session
 
-__all__ = ["in_list", "of_dataset", "questions", "rows_of_each", "select_in_list"]
+__all__ = ["build_queries", "in_list", "of_dataset", "rows_of_each", "select_in_list"]
 
 _MOST = 256
 
 
 def of_dataset(column: Column[Any]) -> ColumnElement[bool]:
-    """The condition that ``column`` is the dataset in question."""
+    """The condition that ``column`` is the given dataset."""
     return column == bindparam("dataset_id", type_=BigInteger)
 
 
@@ -31,11 +31,11 @@ def select_in_list(
     session: Session, query: Callable[[int], Select[Any]], values: Sequence[Any], **others: Any
 ) -> list[Row]:
     """The rows that ``query``, made for a size, finds for all values."""
-    (found,) = rows_of_each(session, [questions(query, values, **others)])
+    (found,) = rows_of_each(session, [build_queries(query, values, **others)])
     return found
 
 
-def questions(query: Callable[[int], Select[Any]], values: Sequence[Any], **others: Any) -> list[Query]:
+def build_queries(query: Callable[[int], Select[Any]], values: Sequence[Any], **others: Any) -> list[Query]:
     """What to ask so that ``query``, made for a size, is asked for all values."""
     asked = []
     for piece in _pieces(values):
@@ -45,8 +45,8 @@ def questions(query: Callable[[int], Select[Any]], values: Sequence[Any], **othe
 
 
 def rows_of_each(session: Session, lists: Sequence[Sequence[Query]]) -> list[list[Row]]:
-    """All rows for each list of questions; everything is asked at once."""
-    found = iter(session.rows_of([question for asked in lists for question in asked]))
+    """All rows for each list of queries; everything is asked at once."""
+    found = iter(session.rows_of([query for asked in lists for query in asked]))
     return [[row for _ in asked for row in next(found)] for asked in lists]
 
 

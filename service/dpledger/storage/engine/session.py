@@ -122,7 +122,7 @@ class Session:
 
     def rows_of(self, asked: Sequence[Query]) -> list[list[Row]]:
         """What each of several queries finds; none of them needs another's answer."""
-        return [self.rows(*question) for question in asked]
+        return [self.rows(*query) for query in asked]
 
     def row(self, statement: Executable, values: Values) -> Row | None:
         """The first row that a query finds."""
@@ -229,7 +229,7 @@ class PostgresqlSession(Session):
         return counts
 
     def _fetch(self, asked: Sequence[Query]) -> list[list[Row]]:
-        texts = [self.texts.of(question.statement) for question in asked]
+        texts = [self.texts.of(query.statement) for query in asked]
         rows = [text.positions(values, each) for text, (_, values, each) in zip(texts, asked, strict=True)]
         with self._raw.pipeline():
             cursors = [self._raw.execute(text.sql, row) for text, row in zip(texts, rows, strict=True)]

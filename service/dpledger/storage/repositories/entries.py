@@ -15,7 +15,7 @@ from dpledger.ledger.ports import EntryFilter, IdempotentRequest, NewEntry, Stor
 from dpledger.ledger.responses import identifier
 from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import KIND_CODES, KINDS, entry_key
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, select_in_list
+from dpledger.storage.engine.in_clauses import build_queries, in_list, of_dataset, select_in_list
 from dpledger.storage.engine.session import Query, Row, Session
 from dpledger.storage.repositories.charges import NumberedCharge, charge_number, find_charges
 from dpledger.storage.repositories.surrogate_ids import actor_number, run_number
@@ -122,7 +122,7 @@ class References:
 def resolve_references(
     session: Session, cache: TransactionCache, dataset_id: int, appended: Sequence[Entry]
 ) -> References:
-    """Look up or give out numbers for what entries name; their charges must have been kept before."""
+    """Find or give out numbers for what entries name; their charges must have been kept before."""
     found = References({}, {None: None}, {None: None})
     for entry in appended:
         if entry.actor not in found.actors:
@@ -165,8 +165,8 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
 
 
 def sequences_answering(dataset_id: int, calls: Sequence[IdempotentRequest]) -> list[Query]:
-    """What finds the sequence numbers of the entries that answered these intents' keys."""
-    return questions(_sequences_with_keys, [entry_key(dataset_id, call) for call in calls])
+    """What finds the sequence numbers of the entries that answered these requests' keys."""
+    return build_queries(_sequences_with_keys, [entry_key(dataset_id, call) for call in calls])
 
 
 def entries_answering(

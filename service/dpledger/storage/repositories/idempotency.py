@@ -8,7 +8,7 @@ from sqlalchemy import Select, select, text
 
 from dpledger.ledger.errors import KeyInFlight
 from dpledger.ledger.ports import IdempotentRequest, StoredAnswer
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, rows_of_each
+from dpledger.storage.engine.in_clauses import build_queries, in_list, of_dataset, rows_of_each
 from dpledger.storage.engine.session import Query, Row, Session
 from dpledger.storage.tables import answers
 
@@ -31,20 +31,20 @@ def _with_keys(size: int) -> Select[Any]:
 def answers_to(
     session: Session, dataset_id: int, calls: Sequence[IdempotentRequest]
 ) -> dict[IdempotentRequest, StoredAnswer]:
-    """The answers kept for these intents, matched by actor and key."""
+    """The answers kept for these requests, matched by actor and key."""
     (rows,) = rows_of_each(session, [kept_answers(dataset_id, calls)])
     return answers_among(calls, rows)
 
 
 def kept_answers(dataset_id: int, calls: Sequence[IdempotentRequest]) -> list[Query]:
-    """What finds the answers kept for these intents."""
-    return questions(_with_keys, [call.key for call in calls], dataset_id=dataset_id)
+    """What finds the answers kept for these requests."""
+    return build_queries(_with_keys, [call.key for call in calls], dataset_id=dataset_id)
 
 
 def answers_among(
     calls: Sequence[IdempotentRequest], rows: Sequence[Row]
 ) -> dict[IdempotentRequest, StoredAnswer]:
-    """The answers found, by intent."""
+    """The answers found, by request."""
     by_key = {(actor, key): StoredAnswer(*kept) for actor, key, *kept in rows}
     return {i: by_key[i.actor, i.key] for i in calls if (i.actor, i.key) in by_key}
 

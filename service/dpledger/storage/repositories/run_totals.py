@@ -30,7 +30,7 @@ from dpledger.storage.tables import charges, entries, purposes, runs
 
 __all__ = ["added_to_sums", "magnitude"]
 
-_STEPS_A_DOUBLING = 16
+_STEPS_PER_DOUBLING = 16
 _SMALLEST, _LARGEST = -1075, 1024
 """Powers of two between which every positive float64 lies."""
 _ITS_CHARGE = and_(charges.c.dataset_id == entries.c.dataset_id, charges.c.number == entries.c.charge)
@@ -114,7 +114,7 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     if amount <= 0.0:
         return int(np.any(amounts > 0.0))
     exponent = min(max(math.log2(amount), _SMALLEST), _LARGEST) if math.isfinite(amount) else _LARGEST
-    return min(2**15 - 1, 1 + round(_STEPS_A_DOUBLING * (exponent - _SMALLEST)))
+    return min(2**15 - 1, 1 + round(_STEPS_PER_DOUBLING * (exponent - _SMALLEST)))
 
 
 Change = tuple[Executable, dict[str, Any]]

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, or_, sele
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.retry import run_in_transaction
 from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.in_clauses import in_list, questions, rows_of_each
+from dpledger.storage.engine.in_clauses import build_queries, in_list, rows_of_each
 from dpledger.storage.engine.session import Query, Row, Session
 from dpledger.storage.repositories.instance import lock_instance
 from dpledger.storage.tables import tokens
@@ -55,7 +55,7 @@ def ended_tokens(session: Session, ids: Sequence[str], now_us: int) -> set[str]:
 
 def valid_tokens(ids: Sequence[str], now_us: int) -> list[Query]:
     """What finds those of the tokens that are neither revoked nor expired nor unknown."""
-    return questions(_valid, ids, now_us=now_us)
+    return build_queries(_valid, ids, now_us=now_us)
 
 
 @dataclass(frozen=True)

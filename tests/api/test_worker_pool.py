@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.queries import evaluation as questions
-from dpledger.api.queries import worker
-from dpledger.api.queries import worker_pool as answering
+from dpledger.api.queries import evaluation, worker, worker_pool
 from dpledger.api.queries.evaluation import canonical, reply
 from dpledger.api.queries.requests import CompositionBody, ConversionBody
 from dpledger.api.queries.worker_pool import (
@@ -35,7 +33,7 @@ for line in sys.stdin:
 """
 
 
-def question(rho: float) -> ConversionBody:
+def query(rho: float) -> ConversionBody:
     return ConversionBody.model_validate(
         {"from": {"notion": "zcdp", "rho": rho}, "to": {"notion": "approximate", "delta": 1e-6}}
     )
@@ -46,16 +44,16 @@ class Fake:
 
     def __init__(self, folder: Path, then: str = "pass") -> None:
         self.log = folder / "log"
-        self.questions = WorkerPool(
+        self.queries = WorkerPool(
             (sys.executable, "-c", PREAMBLE + ECHO.format(log=str(self.log), then=then))
         )
 
     def run(self, work: Callable[[WorkerPool], Awaitable[Any]]) -> Any:
         async def whole() -> Any:
             try:
-                return await asyncio.wait_for(work(self.questions), 120.0)
+                return await asyncio.wait_for(work(self.queries), 120.0)
             finally:
-                await self.questions.close()
+                await self.queries.close()
 
         return asyncio.run(whole())
 
@@ -63,7 +61,7 @@ class Fake:
         return self.log.read_text().split()
 
     async def worker_is_busy(self) -> None:
-        """Until the worker has read a question."""
+        """Until the worker has read a query."""
         while not self.log.exists():
             await asyncio.sleep(0.01)
 
@@ -71,8 +69,8 @@ class Fake:
 def test_an_answer_is_kept(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
 
-    async def work(questions: WorkerPool) -> Any:
-        return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
+    async def work(queries: WorkerPool) -> Any:
+        return [await queries.ask(query(rho)) for rho in (0.1, 0.2, 0.1)]
 
     first, second, again = fake.run(work)
     assert again == first == (200, '{"seen": 1}')
@@ -81,21 +79,21 @@ def test_an_answer_is_kept(tmp_path: Path) -> None:
 
 
 def test_only_so_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "_KEPT", 2)
+    monkeypatch.setattr(worker_pool, "_KEPT", 2)
     fake = Fake(tmp_path)
 
-    async def work(questions: WorkerPool) -> Any:
-        return [(await questions.ask(question(rho)))[1] for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
+    async def work(queries: WorkerPool) -> Any:
+        return [(await queries.ask(query(rho)))[1] for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
 
     assert [json.loads(text)["seen"] for text in fake.run(work)] == [1, 2, 1, 3, 1, 4]
 
 
-def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(tmp_path: Path) -> None:
+def test_equal_queries_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(tmp_path: Path) -> None:
     goes_on = tmp_path / "goes-on"
     fake = Fake(tmp_path, then=f"while not os.path.exists({str(goes_on)!r}): time.sleep(0.01)")
 
-    async def work(questions: WorkerPool) -> Any:
-        tasks = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(100)]
+    async def work(queries: WorkerPool) -> Any:
+        tasks = [asyncio.create_task(queries.ask(query(0.1))) for _ in range(100)]
         await fake.worker_is_busy()
         tasks[0].cancel()
         goes_on.touch()
@@ -110,19 +108,19 @@ def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(
 def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(60)")
 
-    async def work(questions: WorkerPool) -> Any:
-        waiting = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING + 1)]
+    async def work(queries: WorkerPool) -> Any:
+        waiting = [asyncio.create_task(queries.ask(query(1.0 + k))) for k in range(MOST_WAITING + 1)]
         await fake.worker_is_busy()  # the first leaves the line and occupies the worker
         clock = asyncio.get_running_loop().time
-        while questions.waiting < MOST_WAITING or questions._free_at[""] > clock() - 2 * PACE_SECONDS:
+        while queries.waiting < MOST_WAITING or queries._free_at[""] > clock() - 2 * PACE_SECONDS:
             await asyncio.sleep(0.01)
-        waiting.append(asyncio.create_task(questions.ask(question(0.1))))
+        waiting.append(asyncio.create_task(queries.ask(query(0.1))))
         await asyncio.sleep(0.0)
-        turned_away = asyncio.create_task(questions.ask(question(0.2)))
+        turned_away = asyncio.create_task(queries.ask(query(0.2)))
         await asyncio.sleep(0.0)
         assert turned_away.done()  # without waiting for anything
         reported = to_raw_response(await turned_away)
-        await questions.close()
+        await queries.close()
         return reported, await asyncio.gather(*waiting)
 
     reported, waiting = fake.run(work)
@@ -135,11 +133,11 @@ def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
 def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "WALL_SECONDS", 3.0)
+    monkeypatch.setattr(worker_pool, "WALL_SECONDS", 3.0)
     fake = Fake(tmp_path, then='time.sleep(60 if "0.1" in line else 0)')
 
-    async def work(questions: WorkerPool) -> Any:
-        return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
+    async def work(queries: WorkerPool) -> Any:
+        return [await queries.ask(query(rho)) for rho in (0.1, 0.2, 0.1)]
 
     late, well, late_again = fake.run(work)
     assert late[0] == late_again[0] == 503
@@ -151,36 +149,36 @@ def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then='"0.1" in line and sys.exit(1)')
 
-    async def work(questions: WorkerPool) -> Any:
-        return [await questions.ask(question(rho)) for rho in (0.1, 0.2)]
+    async def work(queries: WorkerPool) -> Any:
+        return [await queries.ask(query(rho)) for rho in (0.1, 0.2)]
 
     assert [status for status, _ in fake.run(work)] == [503, 200]
 
 
 @pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "print('hello')")])
-def test_a_worker_that_does_not_start_is_told(command: tuple[str, ...]) -> None:
+def test_a_worker_that_does_not_start_is_reported(command: tuple[str, ...]) -> None:
     async def work() -> Any:
-        questions = WorkerPool(command)
+        queries = WorkerPool(command)
         try:
-            return await questions.ask(question(0.1))
+            return await queries.ask(query(0.1))
         finally:
-            await questions.close()
+            await queries.close()
 
     assert asyncio.run(work())[0] == 503
 
 
 @pytest.mark.parametrize("deciding", [False, True])
-def test_questions_beyond_a_burst_take_their_time_and_more_beside_authorizations(
+def test_queries_beyond_a_burst_take_their_time_and_more_beside_authorizations(
     tmp_path: Path, deciding: bool
 ) -> None:
     fake = Fake(tmp_path)
-    fake.questions._deciding = lambda: deciding
+    fake.queries._deciding = lambda: deciding
 
-    async def work(questions: WorkerPool) -> float:
+    async def work(queries: WorkerPool) -> float:
         clock = asyncio.get_running_loop().time
-        await questions.ask(question(0.1))
+        await queries.ask(query(0.1))
         began = clock()
-        await asyncio.gather(*[questions.ask(question(0.1)) for _ in range(BURST + 19)])
+        await asyncio.gather(*[queries.ask(query(0.1)) for _ in range(BURST + 19)])
         return clock() - began
 
     pace = BUSY_PACE_SECONDS if deciding else PACE_SECONDS
@@ -188,13 +186,13 @@ def test_questions_beyond_a_burst_take_their_time_and_more_beside_authorizations
     assert fake.run(work) >= 18 * pace
 
 
-def test_who_would_wait_too_long_for_a_turn_is_told_at_once(tmp_path: Path) -> None:
+def test_who_would_wait_too_long_for_a_turn_is_reported_at_once(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
-    fake.questions._deciding = lambda: True
+    fake.queries._deciding = lambda: True
 
-    async def work(questions: WorkerPool) -> list[int]:
-        await questions.ask(question(0.1))
-        asked = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(200)]
+    async def work(queries: WorkerPool) -> list[int]:
+        await queries.ask(query(0.1))
+        asked = [asyncio.create_task(queries.ask(query(0.1))) for _ in range(200)]
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0.1)
         reported = [task.result()[0] for task in asked if task.done()]
@@ -204,10 +202,10 @@ def test_who_would_wait_too_long_for_a_turn_is_told_at_once(tmp_path: Path) -> N
 
     reported = fake.run(work)
     assert reported.count(503) >= 100
-    assert fake.questions.outcomes["full"] == reported.count(503)
+    assert fake.queries.outcomes["full"] == reported.count(503)
 
 
-def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
+def test_nothing_is_started_without_a_query(tmp_path: Path) -> None:
     Fake(tmp_path).run(lambda _: asyncio.sleep(0))
 
     assert not (tmp_path / "log").exists()
@@ -215,20 +213,20 @@ def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
 
 def test_the_worker_answers_as_the_function_does() -> None:
     async def work() -> Any:
-        questions = WorkerPool()
+        queries = WorkerPool()
         try:
-            return await questions.ask(question(0.1)), await questions.ask(question(-0.1))
+            return await queries.ask(query(0.1)), await queries.ask(query(-0.1))
         finally:
-            await questions.close()
+            await queries.close()
 
     good, bad = asyncio.run(work())
-    assert good == reply(canonical(question(0.1)))
+    assert good == reply(canonical(query(0.1)))
     assert good[0] == 200
-    assert bad == reply(canonical(question(-0.1)))
+    assert bad == reply(canonical(query(-0.1)))
     assert bad[0] == 422
 
 
-def test_the_same_question_is_one_line_whatever_its_spelling() -> None:
+def test_the_same_query_is_one_line_whatever_its_spelling() -> None:
     body = {"plan": [{"releases": [{"mechanism": "pure", "epsilon": 1}]}], "adjacency": "add-remove"}
     spelled = [{**body, "delta": 1e-5}, {"delta": 0.00001, "method": "tight", **body}]
 
@@ -237,7 +235,7 @@ def test_the_same_question_is_one_line_whatever_its_spelling() -> None:
     assert "\n" not in first
 
 
-def hard_question() -> str:
+def hard_query() -> str:
     plan = [
         {
             "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.0 + k / 64}],
@@ -251,19 +249,19 @@ def hard_question() -> str:
 
 
 def test_processor_time_is_bounded() -> None:
-    status, body = worker.bounded_reply(hard_question(), cpu_seconds=0.02)
+    status, body = worker.bounded_reply(hard_query(), cpu_seconds=0.02)
 
     assert status == 422
     assert json.loads(body)["type"] == "/problems/question-too-hard"
-    assert worker.bounded_reply(hard_question())[0] == 200
+    assert worker.bounded_reply(hard_query())[0] == 200
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(_body: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setitem(questions._KINDS, "ConversionBody", (ConversionBody, greedy))
-    status, body = worker.bounded_reply(canonical(question(0.1)))
+    monkeypatch.setitem(evaluation._KINDS, "ConversionBody", (ConversionBody, greedy))
+    status, body = worker.bounded_reply(canonical(query(0.1)))
 
     assert status == 422
     assert json.loads(body)["type"] == "/problems/question-too-hard"
@@ -277,12 +275,12 @@ async def until(holds: Callable[[], bool]) -> None:
 def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(0.1)")
 
-    async def work(questions: WorkerPool) -> Any:
-        greedy = [asyncio.create_task(questions.ask(question(1.0 + k), "greedy")) for k in range(100)]
+    async def work(queries: WorkerPool) -> Any:
+        greedy = [asyncio.create_task(queries.ask(query(1.0 + k), "greedy")) for k in range(100)]
         await fake.worker_is_busy()
-        await until(lambda: questions.outcomes["full"] > 0)
+        await until(lambda: queries.outcomes["full"] > 0)
         before = len(fake.read())
-        modest = await questions.ask(question(0.1), "modest")
+        modest = await queries.ask(query(0.1), "modest")
         for task in greedy:
             task.cancel()
         return modest, json.loads(modest[1])["seen"] - before
@@ -292,29 +290,29 @@ def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
     assert turns <= 3  # and not the 32 that wait in the other line
 
 
-def test_a_question_keeps_its_place_when_its_asker_comes_back(
+def test_a_query_keeps_its_place_when_its_asker_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(worker_pool, "PATIENCE_SECONDS", 0.3)
     fake = Fake(tmp_path, then="time.sleep(0.8)")
 
-    async def work(questions: WorkerPool) -> Any:
+    async def work(queries: WorkerPool) -> Any:
         statuses = []
         while 200 not in statuses:
-            statuses.append((await questions.ask(question(0.1)))[0])
+            statuses.append((await queries.ask(query(0.1)))[0])
         return statuses
 
     assert fake.run(work)[0] == 503
     assert len(fake.read()) == 1
 
 
-def test_who_is_turned_away_is_told_for_how_long(tmp_path: Path) -> None:
+def test_who_is_turned_away_is_reported_for_how_long(tmp_path: Path) -> None:
     fake = Fake(tmp_path, then="time.sleep(0.4)")
 
-    async def work(questions: WorkerPool) -> int:
-        asked = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING)]
-        await until(lambda: questions.retry_seconds > 1)
-        reported = dict(to_raw_response((503, "{}"), questions.retry_seconds).headers)
+    async def work(queries: WorkerPool) -> int:
+        asked = [asyncio.create_task(queries.ask(query(1.0 + k))) for k in range(MOST_WAITING)]
+        await until(lambda: queries.retry_seconds > 1)
+        reported = dict(to_raw_response((503, "{}"), queries.retry_seconds).headers)
         for task in asked:
             task.cancel()
         return int(reported[b"retry-after"])
