@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.tidy import checks
+from tests.tidy import checks, mirror
 from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +123,22 @@ def test_every_module_is_imported_by_another() -> None:
 
     assert modules >= ENTRY_POINTS
     assert sorted(modules - imported - ENTRY_POINTS) == []
+
+
+def _mirrored() -> list[str]:
+    return [name for name in _under(*mirror.AREAS) if not name.endswith("/__init__.py")]
+
+
+def test_every_module_has_its_tests() -> None:
+    """By the name of a file, or by a line in ``tests/tidy/mirror.py``."""
+    assert mirror.untested(_mirrored(), _under("tests")) == []
+
+
+def test_no_line_of_the_mirror_is_stale() -> None:
+    """Each names a module that is there, and that no file of tests is named after."""
+    tests = list(_under("tests"))
+    assert sorted(set(mirror.TESTED_IN) - set(_mirrored())) == []
+    assert [m for m in mirror.TESTED_IN if any(mirror.is_named_after(test, m) for test in tests)] == []
 
 
 def test_every_link_of_the_first_page_leads_somewhere() -> None:
