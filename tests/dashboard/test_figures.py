@@ -12,20 +12,20 @@ from dpledger.accounting.steps import Step
 from dpledger.dashboard import charts as figures
 from dpledger.dashboard import formatting as wording
 from dpledger.dashboard.charts import Point
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.storage.read_models.dashboard import Level
 
 DAY_US = 86_400_000_000
 ORDERS = np.array([2.0, 8.0, 32.0])
 LIMITS = np.array([1.0, 2.0, 4.0, 0.0])
-SOME = Budget(Accounting.RDP, ORDERS, LIMITS, {"epsilon": 1.0, "delta": 1e-5}, np.full(3, 1 / 3))
-ALL = Budget(Accounting.RDP_CURVE, ORDERS, LIMITS, {})
+SOME = Budget("rdp", ORDERS, LIMITS, {"epsilon": 1.0, "delta": 1e-5}, np.full(3, 1 / 3))
+ALL = Budget("rdp-curve", ORDERS, LIMITS, {})
 
 
 def test_one_order_within_its_limit_is_enough_so_the_one_with_most_left_binds() -> None:
     used = np.array([0.9, 0.5, 3.0, 0.0])
 
-    assert figures.binding(SOME, used) == 1
+    assert SOME.filter.binding(SOME, used) == 1
     assert figures.share(SOME, used, 1) == 0.25
     assert SOME.fraction_left(used) == pytest.approx(0.75)
 
@@ -33,7 +33,7 @@ def test_one_order_within_its_limit_is_enough_so_the_one_with_most_left_binds() 
 def test_where_all_orders_count_the_one_with_least_left_binds() -> None:
     used = np.array([0.9, 0.5, 3.0, 0.0])
 
-    assert figures.binding(ALL, used) == 0
+    assert ALL.filter.binding(ALL, used) == 0
     assert ALL.fraction_left(used) == pytest.approx(0.1)
 
 
@@ -42,24 +42,24 @@ def test_an_order_without_a_limit_never_binds_for_some_and_does_for_all_once_use
     some, every = (Budget(b.accounting, ORDERS, limits, b.target, b.weights) for b in (SOME, ALL))
     unused, used = np.array([0.0, 1.0, 1.0, 0.0]), np.array([0.1, 1.0, 1.0, 0.0])
 
-    assert figures.binding(some, used) == 2
-    assert figures.binding(every, unused) == 1
-    assert figures.binding(every, used) == 0
+    assert some.filter.binding(some, used) == 2
+    assert every.filter.binding(every, unused) == 1
+    assert every.filter.binding(every, used) == 0
     assert figures.share(every, used, 0) == math.inf
     assert figures.share(every, unused, 0) == 0.0
 
 
 def test_nothing_usable_binds_at_the_first_order() -> None:
-    none = Budget(Accounting.RDP_CURVE, ORDERS, np.zeros(4), {})
+    none = Budget("rdp-curve", ORDERS, np.zeros(4), {})
 
-    assert figures.binding(none, np.zeros(4)) == 0
+    assert none.filter.binding(none, np.zeros(4)) == 0
 
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=3, max_size=3))
 def test_the_share_at_the_binding_order_is_what_is_not_left(spent: list[float]) -> None:
     used = np.array([*spent, 0.0])
     for budget in (SOME, ALL):
-        share = figures.share(budget, used, figures.binding(budget, used))
+        share = figures.share(budget, used, budget.filter.binding(budget, used))
         assert budget.fraction_left(used) == pytest.approx(max(0.0, 1.0 - share), abs=1e-12)
 
 
@@ -78,7 +78,7 @@ def test_a_scalar_accounting_has_no_curve() -> None:
     zcdp = Budget.from_fields({"accounting": "zcdp", "rho": 0.5}, Adjacency.ADD_REMOVE)
 
     assert figures.curve(zcdp, np.zeros(2)) == []
-    assert figures.binding(zcdp, np.array([0.1, 0.0])) == 0
+    assert zcdp.filter.binding(zcdp, np.array([0.1, 0.0])) == 0
 
 
 def test_a_burn_down_runs_from_the_opening_to_now() -> None:

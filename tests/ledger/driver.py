@@ -126,6 +126,6 @@ def _sum(*vectors: list[Fraction]) -> list[Fraction]:
 def holds_exactly(budget: Budget, borne: list[Fraction], limits: list[Fraction]) -> bool:
     """The rule of the filter in exact arithmetic, written apart from the code that decides."""
     within = [amount <= limit for amount, limit in zip(borne, limits, strict=True)]
-    if budget.accounting.value == "rdp":
+    if budget.accounting == "rdp":
         return within[-1] and any(within[:-1])
     return all(within)

@@ -14,7 +14,7 @@ from dpledger.accounting.gaussian_profile import gaussian_mu_within
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.decide import Granted, Stamp, decide
 from dpledger.ledger.guarantee import covering, guarantee_fields, limit_warnings
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import ChangeBudget
 from dpledger.ledger.model.state import LedgerState
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, PLAN, budget_of, opened
@@ -24,7 +24,7 @@ STAMP = Stamp(1, "admin")
 
 def changed(state: LedgerState, **fields: Any) -> LedgerState:
     """The state after another limit under the same rule."""
-    budget = state.budget.with_limit({"accounting": state.budget.accounting.value, **fields}, ADD_REMOVE)
+    budget = state.budget.with_limit({"accounting": state.budget.accounting, **fields}, ADD_REMOVE)
     granted = decide(state, ChangeBudget(budget, "a reason"), STAMP)
     assert isinstance(granted, Granted)
     return granted.state
@@ -100,7 +100,7 @@ def test_equal_additive_shares_leave_the_larger_delta() -> None:
 def test_curves_that_cross_are_converted_anew() -> None:
     state, _ = opened(budget_of(accounting="rdp-curve", epsilon=1.0, delta=1e-5, plan=PLAN))
     steeper = Budget(
-        Accounting.RDP_CURVE,
+        "rdp-curve",
         state.budget.orders,
         np.where(np.arange(state.budget.size) < 4, 2.0, 0.5) * state.budget.limits,
         {"epsilon": 1.0, "delta": 1e-5},

@@ -11,7 +11,7 @@ from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
 from dpledger.ledger.charges import charge_for
 from dpledger.ledger.decide import Granted, Stamp, decide, partition_extremes
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Authorize, Command
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
 from dpledger.ledger.model.state import LedgerState, PartitionExtremes
@@ -22,18 +22,18 @@ from dpledger.storage.transaction import SqlTransaction
 ACTOR = "token-1"
 ORDERS = np.array([1.5, 2.0, 10.6, 64.0])
 ROOMY = Budget(
-    Accounting.RDP,
+    "rdp",
     ORDERS,
     np.array([1e6, 1e6, 1e6, 1e6, 1e-6]),
     {"epsilon": 1.0, "delta": 1e-5},
     np.array([0.02, 0.04, 0.9, 0.04]),
 )
-ZCDP = Budget(Accounting.ZCDP, np.empty(0), np.array([0.5, 0.0]), {"rho": 0.5})
+ZCDP = Budget("zcdp", np.empty(0), np.array([0.5, 0.0]), {"rho": 0.5})
 
 
 def charge(noise_std: float = 30.0, purpose: str = "gradient", budget: Budget = ROOMY) -> Charge:
     """What one Gaussian on a Poisson sample costs; on all of the dataset where the budget is scalar."""
-    sample = None if budget.accounting is Accounting.ZCDP else {"scheme": "poisson", "rate": 0.01}
+    sample = None if budget.accounting == "zcdp" else {"scheme": "poisson", "rate": 0.01}
     release = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": noise_std}
     return charge_for(budget, Step.from_fields([release], sample, "add-remove"), purpose)
 

@@ -13,7 +13,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import Charge, EntryKind
 from dpledger.ledger.model.state import ExactTotals, PartitionExtremes, Totals
 from dpledger.storage.engine import codec
@@ -86,7 +86,7 @@ def test_exact_totals_that_nobody_wrote_are_damaged(text: str) -> None:
 
 
 def budget_with(size: int) -> Budget:
-    return Budget(Accounting.RDP_CURVE, np.arange(2.0, size + 1.0), np.linspace(1.0, 2.0, size), {})
+    return Budget("rdp-curve", np.arange(2.0, size + 1.0), np.linspace(1.0, 2.0, size), {})
 
 
 @given(

@@ -60,6 +60,7 @@ _LINES = (
     ("accounting/test_conversion_registry.py", f"{_SERVICE}/accounting/conversion", "implications rule"),
     ("accounting/test_conversion_pure.py", f"{_SERVICE}/accounting/conversion", "gdp"),
     ("accounting/test_validation.py", f"{_SERVICE}/accounting", "errors"),
+    ("api/test_queries.py", f"{_SERVICE}/accounting", "theorem"),
     ("accounting/test_stepcost.py", f"{_SERVICE}/accounting/mechanisms", "base"),
     (
         "accounting/test_mechanisms_above_threshold.py",
@@ -74,6 +75,8 @@ _LINES = (
     # The ledger: through its own tests where it is pure, through storage or the API where it is not.
     ("ledger/test_decide.py", f"{_SERVICE}/ledger/model", "commands"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger", "charges"),
+    ("ledger/test_budget.py", f"{_SERVICE}/ledger/filters", "renyi scalar"),
+    ("ledger/test_budget.py", f"{_SERVICE}/ledger/model", "filter"),
     ("ledger/test_retry.py", f"{_SERVICE}/ledger", "errors"),
     ("api/test_served.py", f"{_SERVICE}/ledger", "clock"),
     ("storage/test_transaction.py", f"{_SERVICE}/ledger", "idempotency ports unit_of_work"),

@@ -2,7 +2,7 @@
 
 Texts for people (titles and details of problems, descriptions of the API) may change; nothing else may. The
 curves of sampled steps are exponentials and logarithms, whose last bits depend on the processor: answers
-with such numbers, and the hashes and receipts over them, are compared to nine digits; all others byte for byte.
+with such numbers, and the hashes and receipts over them, to nine digits; all others byte by byte.
 """
 
 import gzip

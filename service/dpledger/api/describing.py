@@ -14,7 +14,7 @@ from typing import Any
 
 from dpledger.accounting.mechanisms import MECHANISMS, Mechanism
 from dpledger.accounting.sampling import Scheme
-from dpledger.ledger.model.budget import Accounting, fields_of
+from dpledger.ledger.filters import Filter, filter_named, filter_names
 
 __all__ = ["describe_kinds"]
 
@@ -57,7 +57,7 @@ def describe_kinds(schemas: dict[str, Schema]) -> None:
         "anyOf": [_reference("SampleBody"), _reference("SeenSample")],
     }
     budget = schemas["BudgetBody"]
-    budgets = {rule.value: _budget(rule, budget) for rule in Accounting}
+    budgets = {name: _budget(filter_named(name), budget) for name in filter_names()}
     _join(schemas, "BudgetBody", "accounting", budgets, "Budget")
     _leave_open(schemas["CalibrationBody"]["properties"])
 
@@ -144,10 +144,9 @@ def _sample(scheme: Scheme) -> Schema:
     return _closed(kind | rate, ["scheme", "rate"], f"A sample drawn {scheme.value}, at this rate.")
 
 
-def _budget(rule: Accounting, all_fields: Schema) -> Schema:
-    names = fields_of(rule)
-    properties = {name: schema for name, schema in all_fields["properties"].items() if name in names}
-    return _closed(_kind("accounting", rule.value) | properties, ["accounting"], f"The rule {rule.value}.")
+def _budget(rule: Filter, all_fields: Schema) -> Schema:
+    properties = {name: schema for name, schema in all_fields["properties"].items() if name in rule.fields}
+    return _closed(_kind("accounting", rule.name) | properties, ["accounting"], f"The rule {rule.name}.")
 
 
 def _without_required(schema: Schema, names: typing.Iterable[str]) -> Schema:

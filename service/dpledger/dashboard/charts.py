@@ -5,11 +5,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpledger.accounting.validation import Floats
 from dpledger.dashboard.formatting import relative_noise
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.storage.read_models.dashboard import Level, Step
 
 __all__ = [
@@ -18,7 +16,6 @@ __all__ = [
     "Point",
     "Projection",
     "StepPoint",
-    "binding",
     "burn_down",
     "curve",
     "noise_points",
@@ -83,20 +80,6 @@ class StepPoint:
     purpose: str
 
 
-def binding(budget: Budget, committed: Floats) -> int:
-    """The coordinate that decides how much is left.
-
-    Where one order within its limit is enough, it is the one with most left; where all must be
-    within theirs, the one with least.
-    """
-    limits, used = budget.limits[:-1], committed[:-1]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        left = np.where(limits > 0.0, 1.0 - used / limits, np.where(used > limits, -np.inf, np.nan))
-    if np.isnan(left).all():
-        return 0
-    return int(np.nanargmax(left) if budget.accounting is Accounting.RDP else np.nanargmin(left))
-
-
 def share(budget: Budget, amounts: Floats, at: int) -> float:
     """Amounts as a share of the limit at one coordinate; shares at one coordinate add up."""
     limit, amount = float(budget.limits[at]), float(amounts[at])
@@ -147,7 +130,7 @@ def curve(budget: Budget, committed: Floats) -> list[CurvePoint]:
     """Spent against limit at every order; empty where the accounting adds up one number only."""
     if not budget.orders.size:
         return []
-    binds = binding(budget, committed)
+    binds = budget.filter.binding(budget, committed)
     return [
         CurvePoint(
             float(order),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpledger.accounting.steps import Release, Step
 from dpledger.ledger.guarantee import guarantee_fields
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.state import LedgerState
 
 __all__ = [
@@ -38,13 +38,6 @@ _LESS_THE_LAST_BITS = 100 * (1 - decimal.Decimal("1e-12"))
 _PLAIN_EXPONENTS = range(-6, 6)
 _MANY = 10.0
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
-_RULES = {
-    Accounting.ZCDP: "zCDP: the sum of ρ stays within its limit",
-    Accounting.GDP: "Gaussian DP: the sum of μ² stays within its limit",
-    Accounting.RDP: "Rényi DP: some order of the grid stays within its share of the budget",
-    Accounting.RDP_ORDER: "Rényi DP at one order, fixed in advance",
-    Accounting.RDP_CURVE: "Rényi DP: every order stays within the given curve",
-}
 
 
 def number(value: float | None) -> str:
@@ -117,7 +110,7 @@ def instant_iso(at_us: int) -> str:
 
 def rule_text(budget: Budget) -> str:
     """The rule that decides."""
-    return _RULES[budget.accounting]
+    return budget.filter.summary
 
 
 def limit_text(budget: Budget) -> str:

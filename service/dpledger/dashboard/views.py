@@ -237,7 +237,7 @@ def _dataset_item(summary: DatasetSummary) -> DatasetItem:
         state.name,
         summary.row.description,
         _left(state),
-        state.budget.accounting.value,
+        state.budget.accounting,
         state.whole.open_reservations,
         state.partitions,
         state.sequence,
@@ -249,7 +249,7 @@ def _left(state: LedgerState) -> Left:
     """What is left, from the ledger itself: the list, the pages and the API say the same."""
     budget, committed = state.budget, state.committed_for(None)
     fraction = budget.fraction_left(committed)
-    reserved = figures.share(budget, state.whole.reserved, figures.binding(budget, committed))
+    reserved = figures.share(budget, state.whole.reserved, budget.filter.binding(budget, committed))
     return Left(
         fraction,
         min(reserved, 1.0 - fraction),
@@ -266,7 +266,7 @@ def dataset_page(
     row = reader.dataset(name)
     state, budget = row.state, row.state.budget
     committed = state.committed_for(None)
-    at, refusing = figures.binding(budget, committed), reader.refusing(state.dataset_id)
+    at, refusing = budget.filter.binding(budget, committed), reader.refusing(state.dataset_id)
     last = Point(row.changed_at_us, state.sequence, budget.fraction_left(committed))
     points = figures.burn_down(reader.levels(state.dataset_id), row.opened_at_us, last, now_us)
     changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
@@ -435,7 +435,7 @@ def run_page(reader: DashboardReader, name: str, run: str, before: int) -> RunPa
     row = reader.dataset(name)
     state, budget = row.state, row.state.budget
     committed = state.committed_for(None)
-    at = figures.binding(budget, committed)
+    at = budget.filter.binding(budget, committed)
     number, spent = reader.run(state.dataset_id, run, budget.size)
     steps = reader.steps(state.dataset_id, number, spent.entries)
     return RunPage(

@@ -10,14 +10,10 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.sampling import Adjacency, Sample
-from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.accounting.validation import Floats
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.model.state import LedgerState
@@ -26,28 +22,26 @@ from dpledger.ledger.ports import Storage
 __all__ = ["Charger", "charge_for", "check_equal_sizes", "fitting"]
 
 _KEPT = 4096
-_SCALAR_ORDERS: Floats = np.array([2.0])
-"""Scalar accountings need no curve; one order keeps the computation small."""
 _LARGEST = 1e250
 """As many such amounts as a ledger can hold, reserved ten million at a time, have a finite sum."""
 
 
-def charge_for(budget: Budget, step: Step, purpose: str) -> Charge:
-    """What one such step costs a dataset with this budget."""
-    scalar = budget.accounting in (Accounting.ZCDP, Accounting.GDP)
-    cost = cost_of(step, _SCALAR_ORDERS if scalar else budget.orders)
-    amounts = budget.amounts(cost)
+def charge_for(budget: Budget, step: Step, purpose: str, item: str | None = None) -> Charge:
+    """What one such step costs a dataset with this budget; ``item`` is the item of a plan that it takes."""
+    cost = budget.cost(step)
+    amounts = budget.amounts(step, cost, item)
     if not (amounts <= _LARGEST).all():
         # Where one order is enough to hold, an infinite sum at another would go unnoticed, and stay.
         raise InvalidInput("releases", f"a step that costs at most {_LARGEST:g}", amounts.max())
-    return Charge(step, purpose, cost, amounts, budget.basis)
+    return Charge(step, purpose, cost, amounts, budget.basis, item)
 
 
 def fitting(state: LedgerState, charge: Charge) -> Charge:
     """The charge, computed anew if the locked state is not of the dataset that it was computed for."""
     if charge.basis == state.budget.basis and charge.step.adjacency is state.adjacency:
         return charge
-    return charge_for(state.budget, replace(charge.step, adjacency=state.adjacency), charge.purpose)
+    step = replace(charge.step, adjacency=state.adjacency)
+    return charge_for(state.budget, step, charge.purpose, charge.item)
 
 
 def check_equal_sizes(state: LedgerState, step: Step, partition: str | None) -> None:
@@ -68,6 +62,16 @@ def check_equal_sizes(state: LedgerState, step: Step, partition: str | None) -> 
     )
 
 
+def check_second_look(budget: Budget) -> None:
+    """Refuse a second look at a sample where the filter has no proof for it."""
+    if not budget.filter.allows_second_looks:
+        raise Unproven(
+            f"under accounting {budget.accounting} a sample is looked at once: what is proven for a first "
+            "look at it does not cover a second one decided later. Name all releases of a sample, with their "
+            "counts, in one item, or draw a fresh sample"
+        )
+
+
 class Charger:
     """Computes charges and keeps the most recent ones."""
 
@@ -79,7 +83,8 @@ class Charger:
 
     def charge(self, spend: Spend) -> Charge:
         """The charge for a spend; raises what the accounting refuses, or NotFound."""
-        key = (spend.dataset, spend.releases, spend.sample, spend.seen_sample is None, spend.purpose)
+        fresh = spend.seen_sample is None
+        key = (spend.dataset, spend.releases, spend.sample, fresh, spend.purpose, spend.item)
         with self._guard:
             known = self._charges.get(key)
             if known is not None:
@@ -99,8 +104,11 @@ class Charger:
 
     def _compute(self, spend: Spend) -> Charge:
         state = self._state(spend.dataset)
+        if spend.seen_sample is not None:
+            check_second_look(state.budget)
         sample = spend.sample if spend.seen_sample is None else Sample()
-        return charge_for(state.budget, Step(spend.releases, sample, state.adjacency), spend.purpose)
+        step = Step(spend.releases, sample, state.adjacency)
+        return charge_for(state.budget, step, spend.purpose, spend.item)
 
     def _state(self, name: str) -> LedgerState:
         """The dataset's unchanging parts; limits and totals of this copy are never looked at."""

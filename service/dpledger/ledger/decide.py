@@ -228,7 +228,7 @@ def _fraction_that_fits(state: LedgerState, room: Floats, amounts: Floats) -> fl
     """How much of one repetition's cost would still fit, between 0 and 1, rounded down."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = np.where(amounts > 0.0, np.nextafter(np.maximum(0.0, room) / amounts, 0.0), room >= 0.0)
-    main = share[:-1].max() if state.budget.accounting.value == "rdp" else share[:-1].min()
+    main = share[:-1].max() if state.budget.filter.one_suffices else share[:-1].min()
     return float(min(1.0, main, share[-1]))
 
 

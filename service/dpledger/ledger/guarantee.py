@@ -29,10 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from dpledger.accounting.conversion.renyi import epsilon_at
-from dpledger.accounting.cost import Cost
 from dpledger.accounting.rounding import Direction, widen
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.state import LedgerState
 
 __all__ = ["covering", "guarantee_fields", "limit_warnings"]
@@ -82,8 +80,7 @@ def _target(first: Budget, second: Budget, limits: Any) -> dict[str, Any]:
     additive = float(limits[-1])
     if "delta" in one and "delta" in other:
         found["delta"], share = _delta(one, other, additive)
-        if first.accounting is Accounting.RDP_CURVE:
-            found["epsilon"] = epsilon_at(Cost(first.orders, limits[:-1].copy()), share)[0]
+        found |= first.filter.cover(first, second, limits, share)
     return {**found, "additive_delta": additive} if additive else found
 
 

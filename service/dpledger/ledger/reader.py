@@ -11,15 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpledger.accounting.conversion.renyi import epsilon_at
-from dpledger.accounting.conversion.zcdp import zcdp_epsilon
-from dpledger.accounting.cost import Cost
-from dpledger.accounting.gaussian_profile import gaussian_epsilon
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_open_unit
 from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
-from dpledger.ledger.model.budget import Accounting, Budget
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, moment
 from dpledger.ledger.model.state import LedgerState, Partition, add_up
@@ -71,7 +67,7 @@ class LedgerReader:
         return {
             "dataset": name,
             "sequence": state.sequence,
-            "accounting": budget.accounting.value,
+            "accounting": budget.accounting,
             "limit": {**budget.target, **_coordinates(budget, budget.limits)},
             "guarantee": {**guarantee_fields(state), **_coordinates(budget, state.guarantee.limits)},
             "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
@@ -269,7 +265,7 @@ def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
         "opened_at": moment(row.opened_at_us),
         "changed_at": moment(row.changed_at_us),
         "sequence": state.sequence,
-        "budget": {"accounting": state.budget.accounting.value, **state.budget.target},
+        "budget": state.budget.shown,
         "guarantee": guarantee_fields(state),
         "orders": state.budget.orders.tolist(),
         "remaining": state.budget.remaining(state.committed_for(None)),
@@ -278,13 +274,7 @@ def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
 
 def _coordinates(budget: Budget, amounts: Floats) -> dict[str, Any]:
     """Amounts in the accounting's own terms."""
-    if budget.accounting is Accounting.ZCDP:
-        main: dict[str, Any] = {"rho": float(amounts[0])}
-    elif budget.accounting is Accounting.GDP:
-        main = {"mu_squared": float(amounts[0])}
-    else:
-        main = {"orders": budget.orders.tolist(), "epsilons": amounts[:-1].tolist()}
-    return {**main, "additive_delta": float(amounts[-1])}
+    return {**budget.filter.coordinates(budget, amounts), "additive_delta": float(amounts[-1])}
 
 
 def _room(budget: Budget, committed: Floats) -> Floats:
@@ -297,15 +287,8 @@ def _running(budget: Budget, amounts: Floats, delta: float | None) -> dict[str, 
     if delta is None or not amounts[-1] < delta:
         return {}
     left = widen(delta - float(amounts[-1]), Direction.DOWN, ulps=1) if amounts[-1] else delta
-    if not amounts[:-1].any():
-        epsilon = 0.0
-    elif budget.accounting is Accounting.ZCDP:
-        epsilon = zcdp_epsilon(float(amounts[0]), left)
-    elif budget.accounting is Accounting.GDP:
-        epsilon = gaussian_epsilon(widen(float(np.sqrt(amounts[0])), Direction.UP, ulps=1), left)
-    else:
-        epsilon = epsilon_at(Cost(budget.orders, amounts[:-1].copy()), left)[0]
-    return {"indicative_epsilon": epsilon, "delta": delta}
+    epsilon = budget.filter.indicative_epsilon(budget, amounts, left) if amounts[:-1].any() else 0.0
+    return {} if epsilon is None else {"indicative_epsilon": epsilon, "delta": delta}
 
 
 def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:

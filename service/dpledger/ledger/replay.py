@@ -117,7 +117,7 @@ class Replay:
         """The fingerprint covers what is charged; what is shown as the cost must agree with it."""
         if charge is None or charge is self._priced:
             return
-        if self.state.budget.amounts(charge.cost).tobytes() != charge.amounts.tobytes():
+        if not self.state.budget.explains(charge.step, charge.cost, charge.amounts):
             raise BrokenLedger(entry.sequence, "the cost shown for it is not the one it was charged")
         self._priced = charge
 

@@ -281,7 +281,7 @@ def _open_fields(dataset: NewDataset, warnings: list[str]) -> str:
             "adjacency": dataset.adjacency,
             "unit": dataset.unit,
             "partition_key": dataset.partition_key,
-            "budget": {"accounting": budget.accounting.value, **budget.target},
+            "budget": budget.shown,
             "orders": budget.orders.tolist(),
             "weights": None if budget.weights is None else budget.weights.tolist(),
             "opened_at": moment(dataset.at_us),

@@ -10,7 +10,6 @@ from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import MAX_COUNT
 from dpledger.api.queries.evaluation import ChargeQuery
 from dpledger.api.queries.requests import ForecastBody
-from dpledger.api.queries.theorems import FILTERS
 from dpledger.api.schemas.requests import to_releases
 from dpledger.ledger.charges import check_equal_sizes
 from dpledger.ledger.model.state import Amounts, ExactTotals, LedgerState, Partition
@@ -52,7 +51,7 @@ def forecast(found: State, charge: dict[str, Any]) -> dict[str, Any]:
         "fits": _most(state, partition, _each(state, charge)),
         "remaining": state.remaining(partition),
         "cost": charge["cost"],
-        **FILTERS[state.budget.accounting].fields(),
+        **state.budget.filter.theorem.fields(),
     }
 
 

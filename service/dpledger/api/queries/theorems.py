@@ -1,26 +1,9 @@
 """The theorems that answers cite where the accounting package itself returns numbers alone."""
 
-from dataclasses import dataclass
-from typing import Any
-
 from dpledger.accounting.composition.registry import METHODS
-from dpledger.ledger.model.budget import Accounting
+from dpledger.accounting.theorem import Theorem
 
-__all__ = ["AMPLIFICATION", "COMPOSITION", "FILTERS", "FULL_LOOK", "SIMPLE", "TUNING", "Theorem", "least_of"]
-
-
-@dataclass(frozen=True)
-class Theorem:
-    """A theorem by the name that asks for it, with its conditions and source."""
-
-    method: str
-    theorem: str
-    conditions: str
-    source: str
-
-    def fields(self) -> dict[str, Any]:
-        """The wire form."""
-        return dict(vars(self))
+__all__ = ["AMPLIFICATION", "COMPOSITION", "FULL_LOOK", "SIMPLE", "TUNING", "Theorem", "least_of"]
 
 
 def least_of(*theorems: Theorem) -> Theorem:
@@ -99,19 +82,3 @@ COMPOSITION: dict[str, Theorem] = {
     for name in (each.name, *each.also)
 }
 """What composes a fixed plan, by every name it is known under."""
-
-_ADAPTIVE = "steps may be chosen from earlier outputs; orders, weights and limits fixed beforehand"
-_FELDMAN = "Feldman and Zrnic 2021; Rogers, Roth, Ullman, Vadhan 2016"
-FILTERS: dict[Accounting, Theorem] = {
-    Accounting.ZCDP: Theorem("zcdp", "Σρ ≤ ρ_max", _ADAPTIVE, _FELDMAN),
-    Accounting.GDP: Theorem("gdp", "Σμ² ≤ μ_max²", _ADAPTIVE, "Smith and Thakurta 2022"),
-    Accounting.RDP_ORDER: Theorem("rdp-order", "spent(α*) ≤ B(α*) at one fixed order", _ADAPTIVE, _FELDMAN),
-    Accounting.RDP_CURVE: Theorem("rdp-curve", "spent(α) ≤ B(α) at every order", _ADAPTIVE, _FELDMAN),
-    Accounting.RDP: Theorem(
-        "rdp",
-        "spent(α) ≤ ε − log(1 − 1/α) + log(w_α·δ·α)/(α − 1) at some order, Σw_α ≤ 1",
-        _ADAPTIVE,
-        "Feldman and Zrnic 2021, Lemma 3.1; Balle et al. 2020; δ shared among the orders",
-    ),
-}
-"""The rule behind each accounting of a budget."""

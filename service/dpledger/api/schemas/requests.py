@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
+from pydantic_core import PydanticCustomError
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
@@ -15,7 +16,7 @@ from dpledger.accounting.steps import MAX_RELEASES, Release, Step
 from dpledger.accounting.validation import check_orders
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
-from dpledger.ledger.model.budget import Accounting
+from dpledger.ledger.filters import filter_names
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.responses import parse_identifier
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
@@ -193,10 +194,17 @@ class PlanBody(Body):
         return {"sample": drawn.fields(), "releases": releases, **steps}
 
 
+def _known_accounting(name: str) -> str:
+    *others, last = [repr(each) for each in filter_names()]
+    if repr(name) not in {*others, last}:
+        raise PydanticCustomError("enum", f"Input should be {', '.join(others)} or {last}")
+    return name
+
+
 class BudgetBody(Body):
     """A budget: the filter by its name and the limit in that filter's own terms."""
 
-    accounting: Accounting
+    accounting: Annotated[str, AfterValidator(_known_accounting)]
     epsilon: Number | None = None
     delta: Number | None = None
     rho: Number | None = None
@@ -211,7 +219,6 @@ class BudgetBody(Body):
         """The form that the ledger reads: what was given and nothing else."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         given = {name: value for name, value in given.items() if value is not None}
-        given["accounting"] = self.accounting.value
         return given if self.plan is None else {**given, "plan": self.plan.fields()}
 
 

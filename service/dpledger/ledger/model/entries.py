@@ -47,7 +47,8 @@ class EntryKind(enum.Enum):
 class Charge:
     """One step description as this dataset is charged for it: stored once, referred to by entries.
 
-    ``basis`` is that of the budget for which it was computed; it is not stored. ``amounts`` are what is
+    ``basis`` is that of the budget for which it was computed, ``item`` the item of a plan that was asked for;
+    neither is stored. ``amounts`` are what is
     shown; ``exactly`` follows from the step and from them, so the fingerprint covers it too.
     """
 
@@ -56,6 +57,7 @@ class Charge:
     cost: Cost
     amounts: Floats
     basis: object = None
+    item: str | None = None
 
     @cached_property
     def fingerprint(self) -> bytes:

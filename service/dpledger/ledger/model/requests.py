@@ -17,7 +17,7 @@ class Spend:
     """Releases on one sample of a dataset, or of one of its partitions.
 
     ``seen_sample`` is the sequence number of the entry whose sample is looked at again: such a look
-    is charged raw, whatever the sample's scheme was.
+    is charged raw, whatever the sample's scheme was. ``item`` names the item of a plan that it takes.
     """
 
     dataset: str
@@ -27,6 +27,7 @@ class Spend:
     purpose: str = ""
     partition: str | None = None
     seen_sample: int | None = None
+    item: str | None = None
 
 
 @dataclass(frozen=True)

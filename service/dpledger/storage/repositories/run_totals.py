@@ -109,8 +109,7 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     It is coarse on purpose: it orders an index, which is touched only when this changes. It depends on
     no limit, so that sums stay comparable when the budget changes.
     """
-    ranked = budget.weights.argmax() if budget.weights is not None else (budget.size - 1) // 2
-    amount = float(amounts[ranked])
+    amount = budget.filter.magnitude(budget, amounts)
     if amount <= 0.0:
         return int(np.any(amounts > 0.0))
     exponent = min(max(math.log2(amount), _SMALLEST), _LARGEST) if math.isfinite(amount) else _LARGEST

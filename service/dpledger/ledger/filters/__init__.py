@@ -1,0 +1,16 @@
+"""Kinds of budgets: one class per kind behind one protocol. To add one, write the class and register it."""
+
+from dpledger.ledger.filters.renyi import RenyiCurveFilter, RenyiOrderFilter, WeightedOrdersFilter
+from dpledger.ledger.filters.scalar import GaussianFilter, ZcdpFilter
+from dpledger.ledger.model.filter import Filter, Meter, filter_named, filter_names, register, unregister
+
+__all__ = ["Filter", "Meter", "filter_named", "filter_names", "register", "unregister"]
+
+for _filter in (
+    ZcdpFilter(),
+    GaussianFilter(),
+    WeightedOrdersFilter(),
+    RenyiOrderFilter(),
+    RenyiCurveFilter(),
+):
+    register(_filter)
