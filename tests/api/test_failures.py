@@ -108,7 +108,7 @@ def test_no_secret_is_logged(service: Service, log: list[str]) -> None:
     service.delete(f"/v1/tokens/{bearer.token.split('_')[1]}")
 
     events = [json.loads(line)["event"] for line in log]
-    assert {"token made", "token revoked"} <= set(events)
+    assert {"token created", "token revoked"} <= set(events)
     everything = "\n".join(log)
     for token in (service.token, bearer.token):
         assert token.split("_")[2] not in everything

@@ -140,9 +140,7 @@ def test_an_export_holds_every_entry(ledger_target: list[str], service: Served, 
     target = tmp_path / "adult.ndjson"
     assert run("export", "adult", "--output", str(target), "--quiet", *ledger_target).out == ""
     assert target.read_text() == ended.out
-    run("export", "adult", "-o", str(target), *ledger_target).failed(
-        3, "is there already; --force replaces it"
-    )
+    run("export", "adult", "-o", str(target), *ledger_target).failed(3, "exists; --force replaces it")
     assert run("export", "mnist", "-o", str(target), "--force", *ledger_target).code == 0
     assert len(target.read_text().splitlines()) == 1
     assert list(tmp_path.iterdir()) == [target]

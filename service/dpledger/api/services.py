@@ -189,7 +189,7 @@ class Services:
             try:
                 expired = await self.write(self.ledger.expire_due)
             except Unavailable as error:
-                log_event("reservations not looked at", reason=str(error))
+                log_event("reservations not checked", reason=str(error))
             except Exception as error:  # whatever it is, what falls due later must not wait for a restart
                 log_failure(error)
             else:

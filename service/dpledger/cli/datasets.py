@@ -261,7 +261,7 @@ def change_budget(
     ledger_target: LedgerTarget,
     name: DatasetName,
     budget: Budget,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded in the entry.")],
     if_match: Annotated[
         int | None,
         typer.Option(min=1, help="Refuse unless the dataset is at this entry. Default: where it is."),

@@ -121,11 +121,11 @@ def _show_cost(found: Fields) -> None:
 def convert(
     ledger_target: LedgerTarget,
     to: Annotated[
-        str, typer.Option(metavar="NOTION", help="What is asked: zcdp, gdp, approximate:delta=1e-6…")
+        str, typer.Option(metavar="NOTION", help="Notion to convert to: zcdp, gdp, approximate:delta=1e-6…")
     ],
     holds: Annotated[
         str | None,
-        typer.Option("--from", metavar="GUARANTEE", help="What holds: zcdp:rho=0.1, pure:epsilon=1…"),
+        typer.Option("--from", metavar="GUARANTEE", help="Known guarantee: zcdp:rho=0.1, pure:epsilon=1…"),
     ] = None,
     goal: Annotated[
         str | None,
@@ -167,7 +167,7 @@ def _proof(found: Fields) -> list[tuple[str, str | None]]:
 def calibrate(
     ledger_target: LedgerTarget,
     releases: Releases,
-    solve_for: Annotated[Unknown, typer.Option(help="The number that is left open.")] = Unknown.NOISE_STD,
+    solve_for: Annotated[Unknown, typer.Option(help="The unknown to solve for.")] = Unknown.NOISE_STD,
     epsilon: Annotated[float | None, _number_option("The target's ε, beside --delta.")] = None,
     delta: Annotated[float | None, _number_option("The target's δ.")] = None,
     rho: Annotated[float | None, _number_option("The target's ρ, instead.")] = None,
@@ -224,7 +224,7 @@ def forecast(
     releases: Releases,
     sample: SampleOption = None,
     rate: Rate = None,
-    partition: Annotated[str | None, typer.Option(help="Of this partition.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Forecast for this partition.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How many more such steps a dataset grants; no promise, since others may spend meanwhile."""

@@ -90,7 +90,7 @@ def migrate(
     to: Annotated[
         str | None, typer.Option(help="Revision to stop at; the newest that this version knows by default.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the SQLite file if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the SQLite file if missing.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit 3 if there is something to do.")
     ] = False,

@@ -201,7 +201,7 @@ class WorkerPool:
             worker = self._worker or await self._start()
             status, body = json.loads(await asyncio.wait_for(_exchange(worker, line), WALL_SECONDS))
         except (TimeoutError, OSError, ValueError) as error:
-            log_event("queries' worker dismissed", reason=type(error).__name__)
+            log_event("query worker stopped", reason=type(error).__name__)
             await self._dismiss()
             return _LATE
         return status, body
