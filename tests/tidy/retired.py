@@ -57,7 +57,7 @@ RETIRED_WORDS = {
     r"_?[A-Z_]+_AN?_[A-Z_]+": "…_PER_…",
     rf"[Oo]nce an? {_PER}": "once per …",
     rf"(?<!-)[Oo]ne an? {_PER}": "one per …",
-    rf"[Oo]ne (bulk |idempotency )?(request|row|line|key|object|entry|number) an? {_PER}": "one … per …",
+    rf"[Oo]ne( [A-Za-z]+)? (request|row|line|key|object|entry|number|release|value) an? {_PER}": "… per …",
     rf"[0-9][0-9,]* [a-z]+s an? {_PER}": "… per …",
     # Prose.
     "everybody calls it": "a line of the linter's settings",

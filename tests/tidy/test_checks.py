@@ -194,3 +194,18 @@ def test_a_module_without_test_or_line_is_found() -> None:
     new, listed = "service/dpledger/ledger/new.py", next(iter(mirror.TESTED_IN))
     assert mirror.untested([new, listed], [mirror.TESTED_IN[listed]]) == [new]
     assert mirror.untested([new, listed], ["tests/ledger/test_new.py"]) == [listed]
+
+
+def test_participles_are_found_and_verbs_and_properties_are_not() -> None:
+    source = (
+        "def _held(): ...\ndef charged(): ...\ndef find_charged(): ...\ndef feed(): ...\ndef charge(): ...\n"
+    )
+    shown = "class C:\n    @property\n    def spent(self): ...\n"
+
+    assert checks.participles(source) == ["_held (line 1)", "charged (line 2)"]
+    assert checks.participles(shown) == []
+
+
+def test_docstrings_that_open_with_a_riddle_are_found() -> None:
+    assert checks.riddles('"""What a transaction keeps."""') == ["What"]
+    assert checks.riddles('"""Keeps a transaction."""') == checks.riddles("") == []

@@ -1,5 +1,6 @@
 """The repository is tidy: no long functions, no leftovers, no dead files, no paths of one machine."""
 
+import ast
 import re
 import statistics
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_WORDS
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNTING = ROOT / "service" / "dpledger" / "accounting"
 MAX_MEDIAN_BODY_LINES = 11
+MAX_PARTICIPLE_SHARE = 0.03
 ENTRY_POINTS = {"dpledger.cli.__main__"}
 SOURCE_ROOTS = ("service", "client")
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
@@ -97,6 +99,19 @@ def test_no_word_is_kept_where_it_is_not_used() -> None:
 def test_no_file_has_a_retired_name() -> None:
     names = {name: Path(name).name.removeprefix("test_").lstrip("_") for name in TEXTS}
     assert [name for name, last in names.items() if last in RETIRED_FILES] == []
+
+
+def test_functions_are_named_by_verbs() -> None:
+    """Some values are named by what was done to them; more than a few would be a dialect."""
+    sources = _under(*SOURCE_ROOTS)
+    all_functions = sum(len(list(checks.functions(ast.parse(text)))) for text in sources.values())
+    found = _findings(checks.participles, sources)
+
+    assert sum(map(len, found.values())) <= MAX_PARTICIPLE_SHARE * all_functions, found
+
+
+def test_no_module_opens_with_a_riddle() -> None:
+    assert _findings(checks.riddles, _under(*SOURCE_ROOTS)) == {}
 
 
 def test_the_service_and_the_client_do_not_print() -> None:

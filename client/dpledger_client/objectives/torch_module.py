@@ -68,7 +68,7 @@ class TorchModule(Objective):
         self.loss_of = loss or self._torch.nn.functional.cross_entropy
         self.classes = None if classes is None else check_count("classes", classes, least=2)
         self.chunk_size = check_count("chunk_size", chunk_size)
-        trained = _trained(module)
+        trained = _find_trainable(module)
         self._shapes = {name: value.shape for name, value in trained.items()}
         self._like = next(iter(trained.values()))
 
@@ -164,7 +164,7 @@ class TorchModule(Objective):
         }
 
 
-def _trained(module: Any) -> dict[str, Any]:
+def _find_trainable(module: Any) -> dict[str, Any]:
     """The parameters that require a gradient, by name."""
     found = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if not found:

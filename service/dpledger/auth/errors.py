@@ -1,4 +1,4 @@
-"""Why a caller is turned away.
+"""The exceptions of authentication and authorization.
 
 AuthError
 ├── Unauthenticated     no token, not a token, an unknown, revoked or expired one

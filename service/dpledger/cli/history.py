@@ -12,12 +12,12 @@ from typing import IO, Annotated
 
 import typer
 
-from dpledger.cli.comparing import Findings, compare_journals, compare_receipts
+from dpledger.cli.comparison import Findings, compare_journals, compare_receipts
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, collect_pages, open_ledger
 from dpledger.cli.output import moment_text, percent_left, print_json, show_table
-from dpledger.cli.progress import drawn
+from dpledger.cli.progress import show_bar
 from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, Quiet, at_a_ledger, new_key
 
 __all__ = ["accept_rollback", "entries", "export", "verify"]
@@ -136,7 +136,7 @@ def _all_names(ledger: Ledger) -> list[str]:
 
 
 def _verify(ledger: Ledger, name: str, quiet: bool) -> Fields:
-    with drawn(f"verifying {name}", quiet) as step:
+    with show_bar(f"verifying {name}", quiet) as step:
         return ledger.verification(name, step)
 
 
@@ -198,7 +198,11 @@ def export(
     """
     if output != Path("-"):
         _refuse_to_overwrite(ledger_target, output, force)
-    with open_ledger(ledger_target) as ledger, drawn("exporting", quiet) as step, _written(output) as file:
+    with (
+        open_ledger(ledger_target) as ledger,
+        show_bar("exporting", quiet) as step,
+        _open_file(output) as file,
+    ):
         total, done, last = ledger.dataset(name)["sequence"], 0, b"\n"
         for piece in ledger.export(name):
             file.write(piece)
@@ -224,7 +228,7 @@ def _refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool)
 
 
 @contextlib.contextmanager
-def _written(output: Path) -> Iterator[IO[bytes]]:
+def _open_file(output: Path) -> Iterator[IO[bytes]]:
     """Standard output, or a file that takes its name when it is whole and on disk."""
     if output == Path("-"):
         yield sys.stdout.buffer

@@ -13,7 +13,7 @@ from dpledger.cli.datasets import Adjacency, DatasetName
 from dpledger.cli.formatting import number, number_list, parse_description, sample_of
 from dpledger.cli.ledgers import Fields, open_ledger
 from dpledger.cli.output import amount_text, number_down, number_up, print_json, show_pairs, show_table
-from dpledger.cli.progress import waiting
+from dpledger.cli.progress import show_spinner
 from dpledger.cli.targets import AsJson, LedgerTarget, at_a_ledger, at_a_service
 
 __all__ = ["calibrate", "convert", "cost", "forecast"]
@@ -88,7 +88,7 @@ def _step(releases: list[str], sample: Scheme | None, rate: float | None, adjace
 
 def _evaluate(ledger_target: LedgerTarget, query: str, body: Fields, quiet: bool) -> Fields:
     """The service's answer, or where none is named, this process's by the same functions."""
-    with waiting("computing", quiet):
+    with show_spinner("computing", quiet):
         if ledger_target.url is not None:
             from dpledger.cli.remote import Remote
 
@@ -233,7 +233,7 @@ def forecast(
         **sample_of(None if sample is None else sample.value, rate),
         **({} if partition is None else {"partition": partition}),
     }
-    with open_ledger(ledger_target) as ledger, waiting("computing", as_json):
+    with open_ledger(ledger_target) as ledger, show_spinner("computing", as_json):
         found = ledger.forecast(name, body)
     if as_json:
         return print_json(found)
