@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
     """Yes."""
 
     FAILURE = 1
-    """Something that nobody foresaw, or that a person must look at."""
+    """An unforeseen failure, or one that needs an operator."""
 
     USAGE = 2
     """The command or one of its values cannot be read, or lies outside its range."""
@@ -40,7 +40,7 @@ class ExitCode(enum.IntEnum):
     """The service or the database cannot be reached now; trying again later may help."""
 
     BROKEN = 7
-    """A ledger whose entries do not hold together."""
+    """A ledger that fails verification."""
 
 
 _BY_SLUG = {"invalid-input": ExitCode.USAGE}
