@@ -103,6 +103,7 @@ def take_picture(service: ExampleService, file: Path) -> None:
 
 def main() -> None:
     """Write the picture of the README."""
+    assert CHROMIUM is not None, "no Chromium here: apt-get install chromium"
     PICTURE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as service:
         spend_for_a_month(service)

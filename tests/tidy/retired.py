@@ -4,7 +4,7 @@ A word is a pattern that is searched for by itself, in names, texts and document
 words in use. Where a word is kept, a comment says why.
 """
 
-__all__ = ["KEPT", "RETIRED_FILES", "RETIRED_WORDS"]
+__all__ = ["KEPT", "RETIRED_FILES", "RETIRED_IN", "RETIRED_WORDS"]
 
 _PER = (
     r"(request|order|step|call|row|epoch|round|entry|record|line|second|dataset|group|key|participant|update)"
@@ -65,6 +65,12 @@ RETIRED_WORDS = {
     "no such thing here": "not found",
     "said to the driver": "executed on the connection",
 }
+
+RETIRED_IN = {
+    # A reservation is settled; a number is rounded up.
+    "service/dpledger/accounting/": ("settle", "settles", "settled", "_settle"),
+}
+"""Words that mean something else elsewhere."""
 
 RETIRED_FILES = {
     *("house.py", "sitting.py", "teller.py", "told.py", "answers.py", "query_answers.py", "answering.py"),

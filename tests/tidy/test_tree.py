@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.tidy import checks, mirror
-from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_WORDS
+from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_IN, RETIRED_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNTING = ROOT / "service" / "dpledger" / "accounting"
@@ -84,6 +84,13 @@ def test_no_retired_word_is_left() -> None:
         name: checks.words_of(text, RETIRED_WORDS) - KEPT.get(name, set()) for name, text in TEXTS.items()
     }
     assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_no_word_stands_where_it_means_something_else() -> None:
+    for folder, words in RETIRED_IN.items():
+        texts = {name: text for name, text in TEXTS.items() if name.startswith(folder)}
+        assert texts
+        assert [name for name, text in texts.items() if checks.words_of(text, words)] == []
 
 
 def test_no_word_is_kept_where_it_is_not_used() -> None:
