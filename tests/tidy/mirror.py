@@ -74,7 +74,7 @@ _LINES = (
     ),
     # The ledger: through its own tests where it is pure, through storage or the API where it is not.
     ("ledger/test_decide.py", f"{_SERVICE}/ledger/model", "commands"),
-    ("ledger/test_budget.py", f"{_SERVICE}/ledger", "charges"),
+    ("api/test_authorizations.py", f"{_SERVICE}/ledger", "charges"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger/filters", "renyi scalar"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger/model", "filter"),
     ("ledger/test_retry.py", f"{_SERVICE}/ledger", "errors"),
