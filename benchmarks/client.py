@@ -6,9 +6,6 @@ HTTP authorization a step. The service is served on loopback with its ledger in 
 every hundred steps, so that both meet the same noise of the machine; ratios are medians over rounds.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import statistics
 import sys
@@ -37,7 +34,7 @@ SLICE = 100
 ROUNDS = 9
 SLOW_ROUNDS = 3
 GRADIENT_ROUNDS = 15
-GRADIENTS_A_ROUND = 5
+GRADIENTS_PER_ROUND = 5
 SEED = 1994
 GOALS = {"reservation": 1.05, "clip": 2.0}
 BUDGET = {"accounting": "rdp-curve", "orders": [2.0, 8.0, 32.0], "epsilons": [1e9] * 3}
@@ -175,12 +172,12 @@ def measure_clipping(X: Floats, y: Floats) -> float:
     slopes = objective.margin_slopes(X @ w, y)
 
     def products() -> None:
-        for _ in range(GRADIENTS_A_ROUND):
+        for _ in range(GRADIENTS_PER_ROUND):
             X @ w
             X.T @ slopes
 
     def clipped() -> None:
-        for _ in range(GRADIENTS_A_ROUND):
+        for _ in range(GRADIENTS_PER_ROUND):
             objective.clipped_gradient_sum(w, X, y, CLIP)
 
     works: dict[str, Work] = {"X·w and Xᵀ·r, 5 times": products, "clipped, 5 times": clipped}
@@ -198,7 +195,7 @@ def main() -> None:
         measure_training(X, y, trainer, STEPS, 1)
         print("one reservation")
         ratios = {"reservation": measure_training(X, y, trainer, STEPS, ROUNDS)}
-        print("one request a step")
+        print("one request per step")
         ratios["per_step"] = measure_training(X, y, trainer, None, SLOW_ROUNDS)
     print("all records' gradients")
     ratios["clip"] = measure_clipping(X, y)

@@ -1,8 +1,5 @@
 """Optimizers that ask the ledger before each noisy step: one function, one result, many methods."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -172,7 +169,7 @@ def _training(
     if isinstance(account, Account) or not shared:
         raise ValueError("account must be a list for a method of several participants, and only for one")
     if settings["reserve"] is not None:
-        raise ValueError("reserve must be None: a round of several participants is one question already")
+        raise ValueError("reserve must be None: a round of several participants is one request already")
     return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 
 

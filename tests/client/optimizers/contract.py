@@ -84,7 +84,7 @@ class Case:
 
     def run(self, account: Account, method: Method | None = None, data: Any = None, **more: Any) -> Result:
         """Run the method on the problem."""
-        X, y = self.data() if data is None else data  # noqa: N806
+        X, y = self.data() if data is None else data
         chosen = method or self.method
         return minimize(
             self.objective, X, y, account=account, method=chosen, progress=False, **(self.options | more)
@@ -110,7 +110,7 @@ class Draw:
 
 
 class Watch:
-    """Notes each question, each look at the data and each draw of noise, in their order."""
+    """Records each request, each read of the data and each draw of noise, in their order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -203,7 +203,7 @@ def watching(dataset: Dataset | None = None) -> Iterator[Watch]:
     watch.dataset = dataset
     with pytest.MonkeyPatch.context() as patch:
         _watch_releases(patch, watch)
-        _watch_questions(patch, watch)
+        _watch_requests(patch, watch)
         yield watch
 
 
@@ -230,7 +230,7 @@ def _watch_releases(patch: pytest.MonkeyPatch, watch: Watch) -> None:
     patch.setattr(Step, "release", watched)
 
 
-def _watch_questions(patch: pytest.MonkeyPatch, watch: Watch) -> None:
+def _watch_requests(patch: pytest.MonkeyPatch, watch: Watch) -> None:
     authorize = Account.authorize
 
     def asked(account: Account, *args: Any, **named: Any) -> Any:

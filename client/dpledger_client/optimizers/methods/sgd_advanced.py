@@ -44,7 +44,7 @@ class SGDAdvanced(CalibratedSGD):
     def noise_multiplier(self, training: Training) -> float:
         """The service's answer; it looks at no data and records nothing."""
         sample = sample_of(self.batch_size, training.records, training.adjacency)
-        question = {
+        query = {
             "solve_for": "noise_std",
             "target": {"epsilon": self.epsilon, "delta": self.delta},
             "steps": self.steps,
@@ -53,4 +53,4 @@ class SGDAdvanced(CalibratedSGD):
             "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
             "method": self.composition,
         }
-        return float(training.source.account.dataset.ledger.ask("calibrations", question)["value"])
+        return float(training.source.account.dataset.ledger.ask("calibrations", query)["value"])
