@@ -56,7 +56,7 @@ def check_equal_sizes(state: LedgerState, step: Step, partition: str | None) -> 
         return
     raise Unproven(
         "samples without replacement and output-mixture need neighbours with equally many records, and "
-        f"under partition_key private a neighbour may have one record more or less in {partition!r}. Look at "
+        f"under partition_key private a neighbour may have one record more or less in {partition!r}. Use "
         "the partition in full, spend on the whole dataset, or open the dataset with partition_key fixed if "
         "records never change their partition, or with adjacency add-remove for Poisson samples"
     )

@@ -146,7 +146,7 @@ class Replay:
             held = _present(entry, charge)
             return Reserve(held, entry.run or "", entry.times or 0, entry.expires_at_us or 0, partition)
         if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED):
-            return self._closing(entry, partition)
+            return self._to_closing(entry, partition)
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.BUDGET_CHANGED:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
@@ -155,7 +155,7 @@ class Replay:
         own = detail["budget"]
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
 
-    def _closing(self, entry: Entry, partition: Partition | None) -> Settle | Expire:
+    def _to_closing(self, entry: Entry, partition: Partition | None) -> Settle | Expire:
         held = self.reservations.pop(entry.reservation or 0, None)
         if held is None:
             raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")

@@ -1,7 +1,7 @@
 """Cost queries: conversions, amplifications, compositions, calibrations, forecasts.
 
 Nothing is recorded. Whatever needs the processor for long is answered by the worker process, so that no
-question can hold up an authorization.
+query can hold up an authorization.
 """
 
 import json
@@ -83,7 +83,7 @@ async def post_forecast(
 ) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
     state = await anyio.to_thread.run_sync(read_state, services.storage, dataset, body.partition)
-    found = await services.questions.ask(charge_query(body.to_query(), state[0]), caller.id)
+    found = await services.queries.ask(charge_query(body.to_query(), state[0]), caller.id)
     if isinstance(found, Failure):
-        return to_raw_response(found, services.questions.retry_seconds).response()
+        return to_raw_response(found, services.queries.retry_seconds).response()
     return with_etag(forecast(state, json.loads(found.text)))
