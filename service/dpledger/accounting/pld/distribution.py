@@ -421,7 +421,8 @@ def _upper_window(grid: _Grid, floor: float) -> tuple[float, float]:
     shape, floor = grid.shape, floor - 2.0 * grid.width
     end = max(grid.end.mean, shape.mean, floor) + shape.deviation + 2.0 * grid.width
     whole = min(shape.mean - 5.5 * max(shape.deviation, grid.width), floor)
-    return (floor, max(end, floor + grid.fold)) if end - whole > grid.fold else (whole, end)
+    short = grid.fold < end - whole < math.inf
+    return (floor, max(end, floor + grid.fold)) if short else (whole, end)
 
 
 def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
