@@ -1,5 +1,6 @@
 """Plan budgets through the API: how many steps they grant, what takes which item, and what is refused."""
 
+import math
 from typing import Any
 
 import pytest
@@ -80,6 +81,21 @@ def test_the_profile_falls_and_meets_the_target(service: Service) -> None:
     assert deltas == sorted(deltas, reverse=True)
     assert deltas[epsilons.index(1.0)] <= 1e-5
     assert service.shown("/v1/datasets/adult/budget")["plan"] == found
+
+
+def test_an_auditor_is_told_what_attacks_may_reach(service: Service) -> None:
+    found = opened(service, SGD)["plan"]
+    audit = found["audit"]
+    assert audit["false_positive_rates"] == [0.001, 0.01, 0.1]
+    rates = zip(audit["false_positive_rates"], audit["true_positive_rates"], strict=True)
+    for false_positives, true_positives in rates:
+        pure = math.exp(found["epsilon"]) * false_positives + 1e-5
+        assert false_positives < true_positives < pure
+        assert true_positives - false_positives <= audit["advantage"]
+    assert audit["advantage"] == pytest.approx(found["profile"]["deltas"][0], rel=1e-3)
+    # The μ of the Gaussian mechanism with this ε at δ = 1e-5, by another accountant.
+    gaussian = from_gaussian_mechanism(1.0 / audit["equivalent_mu"])
+    assert gaussian.get_epsilon_for_delta(1e-5) == pytest.approx(found["epsilon"], rel=1e-3)
 
 
 def test_items_are_counted_each_on_its_own(service: Service) -> None:

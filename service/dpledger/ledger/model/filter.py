@@ -50,11 +50,17 @@ ADAPTIVE = "steps may be chosen from earlier outputs; orders, weights and limits
 
 @dataclass(frozen=True)
 class Meter:
-    """One coordinate as it is shown: what it is called, what is used of it, and its limit."""
+    """One coordinate as it is shown: what it is called, what is used of it, and its limit.
+
+    ``symbol`` says what adds up where the label does not. A coordinate that counts steps has the ``step``
+    that it counts instead, and its amounts are whole numbers.
+    """
 
     label: str
     used: float
     limit: float
+    symbol: str = ""
+    step: Step | None = None
 
 
 class Filter(abc.ABC):
@@ -75,6 +81,8 @@ class Filter(abc.ABC):
     """The rule in one line, for people."""
     picture: ClassVar[Literal["sum", "curve", "items"]]
     """What the dashboard draws of the coordinates."""
+    weighing: ClassVar[str] = ""
+    """How shares of the budget weigh its parts, where they are not taken at one coordinate."""
     one_suffices: ClassVar[bool] = False
     """Whether one coordinate within its limit is enough."""
     allows_second_looks: ClassVar[bool] = True
@@ -160,6 +168,13 @@ class Filter(abc.ABC):
             return 0
         return int(np.nanargmax(left) if self.one_suffices else np.nanargmin(left))
 
+    def share(self, budget: "Budget", amounts: Floats, at: int) -> float:
+        """Amounts as a share of the whole budget, seen at one coordinate; such shares add up."""
+        limit, amount = float(budget.limits[at]), float(amounts[at])
+        if limit > 0.0:
+            return amount / limit
+        return float("inf") if amount > 0.0 else 0.0
+
     def magnitude(self, budget: "Budget", amounts: Floats) -> float:
         """One number that orders sums of amounts, whatever the limits are."""
         return float(amounts[(budget.size - 1) // 2])
@@ -171,6 +186,15 @@ class Filter(abc.ABC):
     def analysis(self, budget: "Budget") -> dict[str, Any]:
         """What is known of the budget as a whole, computed when it was opened."""
         return {}
+
+    def assessment(self, budget: "Budget") -> dict[str, Any] | None:
+        """What an auditor asks of the budget as a whole, where it was computed: its profile and its rates.
+
+        ``epsilon`` between ``epsilon_lower_bound`` and itself, ``unused_epsilon``, ``profile`` with
+        ``epsilons`` and ``deltas``, and ``audit`` with ``equivalent_mu``, ``advantage``,
+        ``false_positive_rates`` and ``true_positive_rates``.
+        """
+        return None
 
     def cover(self, first: "Budget", second: "Budget", limits: Floats, delta: float) -> dict[str, Any]:
         """What a target that covers two budgets computes anew; ``delta`` is the part that is not additive."""
