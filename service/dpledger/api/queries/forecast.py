@@ -44,15 +44,23 @@ def forecast(found: State, charge: dict[str, Any]) -> dict[str, Any]:
     """The answer: the largest reservation of such steps that would be granted now."""
     state, partition = found
     named = {} if partition is None else {"partition": partition.name}
+    fits = _most(state, partition, _each(state, charge))
     return {
         "dataset": state.name,
         **named,
         "sequence": state.sequence,
-        "fits": _most(state, partition, _each(state, charge)),
+        "fits": fits,
+        **({} if fits else _advice(state, partition, charge)),
         "remaining": state.remaining(partition),
         "cost": charge["cost"],
         **state.budget.filter.theorem.fields(),
     }
+
+
+def _advice(state: LedgerState, partition: Partition | None, charge: dict[str, Any]) -> dict[str, Any]:
+    """Why not even one fits, in the words of the refusal that asking for it would meet."""
+    asked = np.array(charge["amounts"])
+    return state.budget.filter.explain_refusal(state.budget, state.committed_for(partition), asked)
 
 
 def _each(state: LedgerState, charge: dict[str, Any]) -> Amounts:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from dpledger.api.http.problems import Problem, ProblemKind
 from dpledger.api.logs import configure_logs
 from dpledger.api.queries.evaluation import Reply, reply, to_reply
+from dpledger.ledger.filters import register_added
 
 __all__ = ["CPU_SECONDS", "READY", "TOO_HARD", "main"]
 
@@ -32,13 +33,14 @@ class _TooLong(BaseException):
 
 
 def main() -> None:
-    """Answer the lines of standard input until it ends."""
+    """Answer the lines of standard input until it ends; arguments are kinds of budgets added to ours."""
     configure_logs()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever a library prints must not stand among the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _step_back()
+    register_added(sys.argv[1:])
     _send(answers, READY)
     for line in sys.stdin.buffer:
         status, body = bounded_reply(line.decode())

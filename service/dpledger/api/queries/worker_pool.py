@@ -26,6 +26,7 @@ from dpledger.api.http.responses import RawResponse
 from dpledger.api.logs import log_event
 from dpledger.api.queries.evaluation import Reply, canonical, to_reply
 from dpledger.api.queries.worker import READY
+from dpledger.ledger.filters import added_filters
 
 __all__ = ["BUSY", "WorkerPool"]
 
@@ -209,7 +210,7 @@ class WorkerPool:
     async def _start(self) -> Process:
         environment = {**os.environ, **_ONE_THREAD}
         self._worker = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, env=environment, limit=_LONGEST_LINE
+            *self._command, *added_filters(), stdin=PIPE, stdout=PIPE, env=environment, limit=_LONGEST_LINE
         )
         assert self._worker.stdout is not None
         if await asyncio.wait_for(self._worker.stdout.readline(), START_SECONDS) != READY:

@@ -160,10 +160,15 @@ class Requested(Shape):
 
 
 class Fits(Shape):
-    """What would still fit: whole repetitions, and the fraction of one repetition's cost."""
+    """What would still fit: whole repetitions, and the fraction of one repetition's cost.
+
+    Where the rule can say more, ``item`` is what is used up and ``advice`` says in words what would help.
+    """
 
     times: int
     cost_fraction: float
+    item: str | None = None
+    advice: list[str] | None = None
 
 
 class Refusal(Shape):
@@ -201,6 +206,32 @@ class BulkAnswer(Shape):
     results: list[BulkResult]
 
 
+class ProfileBody(Shape):
+    """Upper bounds on δ at each ε."""
+
+    epsilons: list[float]
+    deltas: list[float]
+
+
+class AuditBody(Shape):
+    """Bounds on membership attacks, and the μ of the Gaussian with the plan's ε at δ."""
+
+    equivalent_mu: float
+    advantage: float
+    false_positive_rates: list[float]
+    true_positive_rates: list[float]
+
+
+class PlanAnswer(Shape):
+    """What is proven of a plan as a whole: ε at δ between its bounds, what is unused, and its profile."""
+
+    epsilon: float
+    epsilon_lower_bound: float
+    unused_epsilon: float
+    profile: ProfileBody
+    audit: AuditBody
+
+
 class OpenedAnswer(Shape):
     """A dataset that was opened; orders and weights are frozen from here on."""
 
@@ -213,6 +244,7 @@ class OpenedAnswer(Shape):
     orders: list[float]
     weights: list[float] | None
     opened_at: str
+    plan: PlanAnswer | None = None
     warnings: list[str]
 
 
@@ -259,6 +291,7 @@ class BudgetAnswer(Shape):
     ]
     remaining: Annotated[dict[str, Any], Field(description="`limit` less `spent`, rounded down.")]
     fraction: Annotated[float, Field(description="The part of the budget that is left, rounded down.")]
+    plan: PlanAnswer | None = None
 
 
 class BudgetChangeAnswer(Shape):

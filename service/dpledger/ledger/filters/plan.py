@@ -493,7 +493,8 @@ def _exact_amount(item: PlanItem, step: Step, amount: float) -> Fraction:
 
 def _coordinate(item: PlanItem, amount: float) -> dict[str, Any]:
     named = {"step": "times", "gdp": "mu_squared", "zcdp": "rho"}[item.kind]
-    return {"name": item.name, named: int(amount) if item.kind == "step" else amount}
+    # What is left is a difference that was rounded down, by far less than one step.
+    return {"name": item.name, named: round(amount) if item.kind == "step" else amount}
 
 
 def _as_limited(item: PlanItem, limit: float) -> PlanItem:

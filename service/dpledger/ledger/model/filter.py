@@ -5,6 +5,8 @@ filter by ``accounting``; the ledger, the API, the command line and the dashboar
 """
 
 import abc
+import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,12 +37,14 @@ __all__ = [
     "ADAPTIVE",
     "Filter",
     "Meter",
+    "added_filters",
     "check_additive",
     "filter_named",
     "filter_names",
     "read_epsilon_delta",
     "read_target",
     "register",
+    "register_added",
     "unregister",
 ]
 
@@ -233,6 +237,23 @@ def filter_named(name: object) -> Filter:
 def filter_names() -> list[str]:
     """Every kind of budget, in the order of registration."""
     return list(_FILTERS)
+
+
+def added_filters() -> list[str]:
+    """``module:class`` of each kind that was registered from outside, for a process that must know it too."""
+    kinds = [type(each) for each in _FILTERS.values()]
+    return [f"{kind.__module__}:{kind.__qualname__}" for kind in kinds if not _is_our_own(kind)]
+
+
+def register_added(paths: Iterable[str]) -> None:
+    """Register the kinds that another process names by :func:`added_filters`."""
+    for path in paths:
+        module, _, name = path.partition(":")
+        register(getattr(importlib.import_module(module), name)())
+
+
+def _is_our_own(kind: type[Filter]) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def check_additive(fields: dict[str, Any], below: float = 1.0) -> float:
