@@ -242,6 +242,8 @@ def forecast(
             ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
             ("partition", partition),
             ("fits", f"{found['fits']} more such steps"),
+            ("item", found.get("item")),
+            ("advice", "; ".join(found["advice"]) if "advice" in found else None),
             ("left", amount_text(found["remaining"])),
             *_proof(found),
         ]

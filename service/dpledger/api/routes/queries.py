@@ -83,7 +83,8 @@ async def post_forecast(
 ) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
     state = await anyio.to_thread.run_sync(read_state, services.storage, dataset, body.partition)
-    found = await services.queries.ask(charge_query(body.to_query(), state[0]), caller.id)
+    asked = charge_query(body.to_query(), state[0])
+    found = await services.queries.ask(asked, caller.id)
     if isinstance(found, Failure):
         return to_raw_response(found, services.queries.retry_seconds).response()
-    return with_etag(forecast(state, json.loads(found.text)))
+    return with_etag(forecast(state, asked, json.loads(found.text)))
