@@ -23,6 +23,7 @@ from sqlalchemy.dialects import postgresql
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
+from dpledger.api.responses import ResponseWriter
 from dpledger.ledger.charges import charge_for
 from dpledger.ledger.clock import SystemClock
 from dpledger.ledger.decide import Granted, Stamp, decide
@@ -31,7 +32,7 @@ from dpledger.ledger.model.commands import Authorize
 from dpledger.ledger.model.entries import GENESIS, Charge
 from dpledger.ledger.model.state import LedgerState, PartitionExtremes, Totals
 from dpledger.ledger.receipts import Signer
-from dpledger.ledger.responses import ResponseBuilder
+from dpledger.ledger.results import Grant
 
 __all__ = ["BUDGET", "DATASET", "SECRET", "STEP"]
 
@@ -113,7 +114,7 @@ class PlainLedger:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._clock = SystemClock()
-        self._responses = ResponseBuilder(Signer(bytes(32)))
+        self._responses = ResponseWriter(Signer(bytes(32)))
         self._charges: dict[str, Charge] = {}
         self._stored: set[bytes] = set()
 
@@ -139,7 +140,7 @@ class PlainLedger:
             fraction = outcome.state.budget.fraction_left(outcome.state.committed_for(None))
             self._store(connection, outcome, charge, _digest(key), _request_digest(body), fraction)
         self._stored.add(charge.fingerprint)
-        return self._responses.authorization(name, outcome.entry, charge, state.budget, fraction, None)
+        return self._responses.body(Grant(name, outcome.entry, charge, state.budget, fraction, None))
 
     def _charge(self, budget: Budget, body: AuthorizationBody) -> Charge:
         described = json.dumps([body.releases, body.sample])

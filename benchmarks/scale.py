@@ -24,6 +24,7 @@ from benchmarks.load import Connection, Order
 from benchmarks.servers import COMMAND, HOST, free_port, make_token, postgresql, serving
 from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.steps import Release, Step
+from dpledger.api.responses import ResponseWriter
 from dpledger.ledger.charges import charge_for
 from dpledger.ledger.clock import SystemClock
 from dpledger.ledger.model.budget import Budget
@@ -57,7 +58,7 @@ def fill(storage: SqlStorage, actor: str, name: str, entries: int) -> None:
     budget = Budget.from_fields(BUDGET, Adjacency.ADD_REMOVE)
     new = NewDataset(name, "", Adjacency.ADD_REMOVE.value, "record", None, "fixed", budget, 0)
     clock = SystemClock()
-    LedgerService(storage, clock, Signer(bytes(32))).open_dataset(new, call(actor, name, 0))
+    LedgerService(storage, clock, ResponseWriter(Signer(bytes(32)))).open_dataset(new, call(actor, name, 0))
     releases = tuple(Release.from_fields(fields) for fields in STEP["releases"])
     charge = charge_for(budget, Step(releases, Sample.from_fields(STEP["sample"]), Adjacency.ADD_REMOVE), "")
     for first in track(range(1, entries + 1, GROUP), f"{name}: {entries} entries", transient=True):

@@ -22,7 +22,6 @@ from dpledger.ledger.charges import Charger
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.receipts import BadReceipt, verify_receipt
-from dpledger.ledger.service import LedgerService
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, problem
 
 PATH = "/v1/datasets/adult/authorizations"
@@ -204,16 +203,16 @@ def test_a_long_printable_key_is_good(adult: Service) -> None:
 def test_a_key_in_flight_is_told_to_come_back(adult: Service) -> None:
     """While the first request is being decided, the second is neither decided nor kept waiting."""
     entered, release = threading.Event(), threading.Event()
-    decide = LedgerService.authorize
+    services = adult.app.state.services
+    decide = services.ledger.batches.decide
 
-    def slow(self: LedgerService, *arguments: Any) -> Any:
+    def slow(*arguments: Any) -> Any:
         entered.set()
         assert release.wait(THREAD_SECONDS)
-        return decide(self, *arguments)
+        return decide(*arguments)
 
-    services = adult.app.state.services
     first: list[httpx2.Response] = []
-    with mock.patch.object(services.committer, "_decide", slow.__get__(services.ledger)):
+    with mock.patch.object(services.committer, "_decide", slow):
         asking = threading.Thread(target=lambda: first.append(adult.authorize(key="k")))
         asking.start()
         assert entered.wait(THREAD_SECONDS)
@@ -358,7 +357,7 @@ def test_other_methods_are_told_so(still: Service) -> None:
 
 def test_the_frameworks_own_route_answers_the_same(adult: Service) -> None:
     short = adult.authorize(key="k")
-    with mock.patch("dpledger.api.app.dataset_in", return_value=None):
+    with mock.patch("dpledger.api.fast_path.dataset_in", return_value=None):
         long = adult.authorize(key="k")
         problem(adult.as_bearer("").authorize(), 401, "unauthenticated")
 
@@ -371,7 +370,7 @@ def test_bodies_are_remembered_only_while_there_is_room(adult: Service) -> None:
         for run in ["a", "b", "a", "c", "b", "a"]:
             made(adult.authorize({**GAUSSIAN, "noise_std": 100.0}, run=run))
 
-    assert len(adult.app.responses._read) == 2
+    assert len(adult.app.authorizations._read) == 2
     entries = adult.shown("/v1/datasets/adult/entries", kind="authorized")["items"]
     assert [entry["run"] for entry in entries] == ["a", "b", "a", "c", "b", "a"]
 

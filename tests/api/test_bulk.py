@@ -150,7 +150,8 @@ def decided(service: Service, mode: str, spends: list[Spend], key: bytes, pause:
     services = service.app.state.services
     actor = services.gatekeeper.caller(f"Bearer {service.token}").id
     answer = services.ledger.authorize_all(spends, mode, IdempotentRequest(actor, key * 16, b"r" * 16), pause)
-    return answer.outcome, json.loads(answer.body)["results"], answer.replayed
+    body = services.responses.respond(answer).body
+    return answer.outcome, json.loads(body)["results"], answer.replayed
 
 
 def spends(dataset: str = "adult", count: int = LONG, **more: Any) -> list[Spend]:

@@ -128,7 +128,7 @@ def test_who_hangs_up_at_the_end_does_not_leave_others_waiting(adult: Service) -
     asked: Any = mock.Mock()
 
     async def two_of_which_one_hangs_up() -> object:
-        gone, waiting = adult.app.responses._enqueue(asked), adult.app.responses._enqueue(asked)
+        gone, waiting = adult.app.authorizations._enqueue(asked), adult.app.authorizations._enqueue(asked)
         gone.cancel()
         return await asyncio.wait_for(waiting, 30.0)
 

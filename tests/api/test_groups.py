@@ -12,8 +12,9 @@ from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Release
 from dpledger.api.http.routing import GuardedRoute, public
 from dpledger.ledger.errors import KeyReused, NotFound, TokenEnded, Unavailable
-from dpledger.ledger.model.requests import Answer, Authorization, Spend
+from dpledger.ledger.model.requests import Authorization, Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.ledger.results import Grant, SpendRefusal
 from tests.api.service import GAUSSIAN, Service, made
 
 RELEASE = Release.from_fields(GAUSSIAN)
@@ -23,6 +24,11 @@ def asked(service: Service, key: str, run: str = "r", **more: Any) -> Authorizat
     spend = Spend("adult", run, (RELEASE,), **{"sample": Sample(), **more})
     actor = service.token.split("_")[1]
     return Authorization(spend, IdempotentRequest(actor, key.encode().ljust(16), run.encode().ljust(16)))
+
+
+def body_of(service: Service, result: Any) -> bytes:
+    response: bytes = service.app.state.services.responses.respond(result).body
+    return response
 
 
 def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
@@ -37,17 +43,17 @@ def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
         asked(adult, "d3", run="other"),
     ]
 
-    replies = adult.app.state.services.ledger.authorize("adult", group)
+    replies = adult.app.state.services.ledger.batches.decide("adult", group)
 
     first, again, other, unproven, nowhere, *rest, last, last_again, last_other = replies
-    assert isinstance(first, Answer)
-    assert again == Answer("granted", first.body, replayed=True)
+    assert isinstance(first, Grant)
+    assert (again.replayed, body_of(adult, again)) == (True, body_of(adult, first))
     assert isinstance(other, KeyReused)
     assert isinstance(unproven, Unproven)
     assert isinstance(nowhere, NotFound)
-    assert [each.outcome for each in rest] == ["granted"] * 3
-    assert last.outcome == "refused"
-    assert last_again == Answer("refused", last.body, replayed=True)
+    assert [type(each) for each in rest] == [Grant] * 3
+    assert isinstance(last, SpendRefusal)
+    assert (last_again.replayed, body_of(adult, last_again)) == (True, body_of(adult, last))
     assert isinstance(last_other, KeyReused)
     assert adult.sequence() == 5
     adult.verified()
@@ -55,13 +61,13 @@ def test_one_group_answers_each_of_its_requests(adult: Service) -> None:
 
 def test_a_later_group_answers_from_what_is_stored(adult: Service) -> None:
     ledger = adult.app.state.services.ledger
-    (first,) = ledger.authorize("adult", [asked(adult, "a")])
+    (first,) = ledger.batches.decide("adult", [asked(adult, "a")])
 
-    again, other, fresh = ledger.authorize(
+    again, other, fresh = ledger.batches.decide(
         "adult", [asked(adult, "a"), asked(adult, "a", run="other"), asked(adult, "b")]
     )
 
-    assert again == Answer("granted", first.body, replayed=True)
+    assert (again.replayed, body_of(adult, again)) == (True, body_of(adult, first))
     assert isinstance(other, KeyReused)
     assert fresh.outcome == "granted"
 
@@ -70,7 +76,7 @@ def test_an_ended_token_ends_its_own_requests_alone(adult: Service) -> None:
     stranger = asked(adult, "a")
     stranger = Authorization(stranger.spend, stranger.call._replace(actor="stranger"))
 
-    ended, granted = adult.app.state.services.ledger.authorize("adult", [stranger, asked(adult, "a")])
+    ended, granted = adult.app.state.services.ledger.batches.decide("adult", [stranger, asked(adult, "a")])
 
     assert isinstance(ended, TokenEnded)
     assert granted.outcome == "granted"
@@ -78,7 +84,7 @@ def test_an_ended_token_ends_its_own_requests_alone(adult: Service) -> None:
 
 def test_a_group_for_an_unknown_dataset_fails_as_one(service: Service) -> None:
     with pytest.raises(NotFound):
-        service.app.state.services.ledger.authorize("adult", [asked(service, "a")])
+        service.app.state.services.ledger.batches.decide("adult", [asked(service, "a")])
 
 
 def test_verification_holds_a_ledger_still_that_never_stands_still(adult: Service) -> None:

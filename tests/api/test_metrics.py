@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dpledger import __version__
 from dpledger.api.app import create_app
-from dpledger.api.metrics import SECONDS, Distribution, Metrics
-from dpledger.ledger.model.requests import Answer
+from dpledger.api.metrics import AUTHORIZATIONS, SECONDS, Distribution, Metrics
+from dpledger.ledger.results import StoredResult
 from dpledger.settings import Settings
 from tests.api.service import GAUSSIAN, ZCDP, Service, SetClock, problem
 
@@ -186,7 +186,7 @@ def test_only_a_token_that_reads_every_dataset_reads_metrics(adult: Service) -> 
 
 def test_two_services_count_apart() -> None:
     one, two = Metrics(), Metrics()
-    one.observe_authorization(0.1)
+    one.observe_request("POST", AUTHORIZATIONS, 0.1)
 
     def count(metrics: Metrics) -> float:
         route = "/v1/datasets/{dataset}/authorizations"
@@ -251,14 +251,18 @@ def test_a_group_whose_transaction_fails_counts_as_errors() -> None:
 
 def test_counting_costs_an_authorization_next_to_nothing() -> None:
     """An authorization takes some hundred microseconds at least; counting it takes a few at most."""
-    metrics, group = Metrics(), [Answer("granted", "{}")] * 64
-    decide: Any = metrics.observe_groups(lambda _name, given: given)
+    metrics, group = Metrics(), [StoredResult("granted", "{}")] * 64
+
+    def given(_name: str, decided: Any) -> Any:
+        return decided
+
+    decide: Any = metrics.observe_groups(given)
 
     def seconds_for_one() -> float:
         started = time.thread_time()
         decide("adult", group)
         for _ in group:
-            metrics.observe_authorization(SECONDS[0])
+            metrics.observe_request("POST", AUTHORIZATIONS, SECONDS[0])
         return (time.thread_time() - started) / len(group)
 
     assert statistics.median(seconds_for_one() for _ in range(200)) < 5e-6

@@ -15,9 +15,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from dpledger.api.app import create_app
+from dpledger.api.fast_path import AuthorizationEndpoint
 from dpledger.api.logs import JsonFormatter
+from dpledger.api.responses import RawResponse
 from dpledger.settings import InvalidSettings, Settings
-from tests.api.service import Service, SetClock
+from tests.api.service import Service, SetClock, made
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -60,6 +62,30 @@ def test_an_authorization_is_a_span_under_its_callers(traced: Service, spans: In
     assert attributes(span)["http.response.status_code"] == 201
     assert span.context is not None
     assert f"{span.context.trace_id:032x}" == PARENT.split("-")[1]
+
+
+def test_tracing_takes_the_same_way_as_without(
+    traced: Service, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_fast: list[str] = []
+    respond = AuthorizationEndpoint.respond
+
+    async def counted(self: AuthorizationEndpoint, dataset: str, *rest: Any) -> RawResponse:
+        served_fast.append(dataset)
+        return await respond(self, dataset, *rest)
+
+    monkeypatch.setattr(AuthorizationEndpoint, "respond", counted)
+    traced.open("adult")
+    spans.clear()
+
+    made(traced.authorize())
+    refused = traced.as_bearer("").authorize()
+
+    assert served_fast == ["adult", "adult"]
+    route = "/v1/datasets/{dataset}/authorizations"
+    assert [attributes(span)["http.route"] for span in served(spans)] == [route] * 2
+    codes = [attributes(span)["http.response.status_code"] for span in served(spans)]
+    assert codes == [201, refused.status_code] == [201, 401]
 
 
 def test_a_log_line_names_its_trace(traced: Service, caplog: pytest.LogCaptureFixture) -> None:

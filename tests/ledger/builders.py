@@ -1,5 +1,6 @@
 """Books, charges and budgets to decide on, made without any storage."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,6 @@ from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.model.state import LedgerState, PartitionExtremes, nothing_spent
 from dpledger.ledger.ports import StoredEntry
-from dpledger.ledger.responses import text
 
 ADD_REMOVE = Adjacency.ADD_REMOVE
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}
@@ -46,7 +46,7 @@ def gaussian(budget: Budget, noise_std: float) -> Charge:
 def opened(budget: Budget, partition_key: str = "fixed") -> tuple[LedgerState, StoredEntry]:
     """A ledger that was just opened, and its first entry."""
     fields = {"adjacency": "add-remove", "partition_key": partition_key, "budget": budget.document}
-    entry = Entry(1, EntryKind.OPENED, 1, "admin", GENESIS, detail=text(fields))
+    entry = Entry(1, EntryKind.OPENED, 1, "admin", GENESIS, detail=json.dumps(fields, separators=(",", ":")))
     whole, extremes = nothing_spent(budget), PartitionExtremes.empty(budget)
     state = LedgerState(
         1, "adult", ADD_REMOVE, partition_key, budget, whole, extremes, 0, 1, entry.hash, budget, 1

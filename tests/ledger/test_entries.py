@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpledger.ledger.model.entries import GENESIS, Entry, EntryKind, instant, moment
-from dpledger.ledger.responses import identifier, parse_identifier
+from dpledger.ledger.model.entries import (
+    GENESIS,
+    Entry,
+    EntryKind,
+    identifier,
+    instant,
+    moment,
+    parse_identifier,
+)
 from tests.ledger.builders import budget_of, charge_of, gaussian
 
 FULL = Entry(

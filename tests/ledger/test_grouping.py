@@ -9,8 +9,9 @@ import pytest
 from dpledger.accounting.sampling import Sample
 from dpledger.ledger.batching import MAX_GROUP, GroupCommitter
 from dpledger.ledger.errors import NotFound, Unavailable
-from dpledger.ledger.model.requests import Answer, Authorization, Reply, Spend
+from dpledger.ledger.model.requests import Authorization, Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.ledger.results import Decided, StoredResult
 
 WAIT_SECONDS = 60
 
@@ -19,29 +20,31 @@ def request(dataset: str, run: str) -> Authorization:
     return Authorization(Spend(dataset, run, (), Sample()), IdempotentRequest("ann", b"k", b"r"))
 
 
-class ResponseBuilder:
-    """Decides what it is told to, one gate a group, and remembers the groups."""
+class Decider:
+    """Decides what it is told to, one gate per group, and remembers the groups."""
 
     def __init__(self) -> None:
         self.groups: list[tuple[str, list[str]]] = []
-        self.replies: dict[Any, Reply | Exception] = {}
+        self.replies: dict[Any, Decided | Exception] = {}
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Semaphore(0)
         self.answered = threading.Semaphore(0)
 
-    def decide(self, name: str, group: Sequence[Authorization]) -> list[Reply]:
+    def decide(self, name: str, group: Sequence[Authorization]) -> list[Decided]:
         self.entered.release()
         assert self.gate.wait(WAIT_SECONDS)
         self.groups.append((name, [each.spend.run for each in group]))
         if name == "broken":
             raise Unavailable("away")
         return [
-            NotFound("run", each.spend.run) if each.spend.run == "odd" else Answer("granted", each.spend.run)
+            NotFound("run", each.spend.run)
+            if each.spend.run == "odd"
+            else StoredResult("granted", each.spend.run)
             for each in group
         ]
 
-    def deliver(self, replies: list[tuple[Any, Reply | Exception]]) -> None:
+    def deliver(self, replies: list[tuple[Any, Decided | Exception]]) -> None:
         self.replies.update(replies)
         for _ in replies:
             self.answered.release()
@@ -55,11 +58,11 @@ class ResponseBuilder:
 
 
 @pytest.fixture
-def responses() -> ResponseBuilder:
-    return ResponseBuilder()
+def responses() -> Decider:
+    return Decider()
 
 
-def test_what_arrives_while_a_group_commits_forms_the_next_group(responses: ResponseBuilder) -> None:
+def test_what_arrives_while_a_group_commits_forms_the_next_group(responses: Decider) -> None:
     responses.gate.clear()
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("adult", "0"), 0)])
@@ -71,10 +74,10 @@ def test_what_arrives_while_a_group_commits_forms_the_next_group(responses: Resp
     committer.stop()
 
     assert responses.groups == [("adult", ["0"]), ("adult", ["1", "2", "3"])]
-    assert responses.replies == {number: Answer("granted", str(number)) for number in range(4)}
+    assert responses.replies == {number: StoredResult("granted", str(number)) for number in range(4)}
 
 
-def test_groups_are_limited(responses: ResponseBuilder) -> None:
+def test_groups_are_limited(responses: Decider) -> None:
     responses.gate.clear()
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("adult", "first"), "first")])
@@ -88,7 +91,7 @@ def test_groups_are_limited(responses: ResponseBuilder) -> None:
     assert [len(runs) for _, runs in responses.groups] == [1, MAX_GROUP, 1]
 
 
-def test_datasets_take_turns(responses: ResponseBuilder) -> None:
+def test_datasets_take_turns(responses: Decider) -> None:
     responses.gate.clear()
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     committer.submit([(request("a", "1"), 1)])
@@ -102,12 +105,12 @@ def test_datasets_take_turns(responses: ResponseBuilder) -> None:
     assert responses.groups == [("a", ["1"]), ("b", ["3"]), ("c", ["5"]), ("a", ["2", "4"])]
 
 
-def test_two_workers_never_decide_one_dataset_at_once(responses: ResponseBuilder) -> None:
+def test_two_workers_never_decide_one_dataset_at_once(responses: Decider) -> None:
     running: list[str] = []
     overlaps: list[str] = []
     guard = threading.Lock()
 
-    def decide(name: str, group: Sequence[Authorization]) -> list[Reply]:
+    def decide(name: str, group: Sequence[Authorization]) -> list[Decided]:
         with guard:
             overlaps.extend(other for other in running if other == name)
             running.append(name)
@@ -128,7 +131,7 @@ def test_two_workers_never_decide_one_dataset_at_once(responses: ResponseBuilder
         assert decided == sorted(decided, key=int)
 
 
-def test_an_error_of_one_request_concerns_it_alone(responses: ResponseBuilder) -> None:
+def test_an_error_of_one_request_concerns_it_alone(responses: Decider) -> None:
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     for run in ("odd", "even"):
         committer.submit([(request("adult", run), run)])
@@ -136,10 +139,10 @@ def test_an_error_of_one_request_concerns_it_alone(responses: ResponseBuilder) -
     committer.stop()
 
     assert isinstance(responses.replies["odd"], NotFound)
-    assert responses.replies["even"] == Answer("granted", "even")
+    assert responses.replies["even"] == StoredResult("granted", "even")
 
 
-def test_a_failed_transaction_concerns_its_whole_group_and_no_other(responses: ResponseBuilder) -> None:
+def test_a_failed_transaction_concerns_its_whole_group_and_no_other(responses: Decider) -> None:
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     for ticket, name in enumerate(["broken", "broken", "adult"]):
         committer.submit([(request(name, "x"), ticket)])
@@ -148,10 +151,10 @@ def test_a_failed_transaction_concerns_its_whole_group_and_no_other(responses: R
 
     assert isinstance(responses.replies[0], Unavailable)
     assert isinstance(responses.replies[1], Unavailable)
-    assert responses.replies[2] == Answer("granted", "x")
+    assert responses.replies[2] == StoredResult("granted", "x")
 
 
-def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(responses: ResponseBuilder) -> None:
+def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(responses: Decider) -> None:
     responses.gate.clear()
     committer = GroupCommitter(responses.decide, responses.deliver, workers=2)
     for number in range(5):
@@ -170,8 +173,8 @@ def test_stopping_finishes_what_was_accepted_and_takes_nothing_more(responses: R
     assert sorted(responses.replies) == [0, 1, 2, 3, 4]
 
 
-def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(responses: ResponseBuilder) -> None:
-    def deliver(replies: list[tuple[Any, Reply | Exception]]) -> None:
+def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(responses: Decider) -> None:
+    def deliver(replies: list[tuple[Any, Decided | Exception]]) -> None:
         responses.deliver(replies)
         if replies[0][0] == "gone":
             raise RuntimeError("nobody listens any more")
@@ -183,4 +186,4 @@ def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(responses: Re
     responses.wait_for(1)
     committer.stop()
 
-    assert responses.replies["here"] == Answer("granted", "2")
+    assert responses.replies["here"] == StoredResult("granted", "2")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dpledger.ledger.errors import Unavailable
-from dpledger.ledger.retry import run_in_transaction
+from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.storage.engine.failures import Busy
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dpledger.ledger.decide import Granted, Stamp, decide
+from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.ledger.model.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
-from dpledger.ledger.retry import run_in_transaction
 from dpledger.storage.engine.database import Database
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, event, exc, text
 
 from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.ledger.marks import HighWaterMarks
 from dpledger.ledger.model.commands import Authorize
 from dpledger.ledger.ports import EntryFilter
-from dpledger.ledger.retry import run_in_transaction
 from dpledger.storage.engine import database, engines
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.failures import Busy, translate_error

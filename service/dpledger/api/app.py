@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from time import perf_counter
 from typing import Any
 
 import anyio.to_thread
@@ -11,12 +10,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.telemetry import TelemetryConfig
 from opentelemetry.trace import TracerProvider
-from starlette.types import Receive, Scope, Send
 
 from dpledger import __version__
 from dpledger.api.describing import describe_kinds
-from dpledger.api.fast_path import AuthorizationEndpoint, dataset_in
-from dpledger.api.http.middleware import RequestContext
+from dpledger.api.fast_path import AuthorizationEndpoint, FastPath
+from dpledger.api.http.admission import RequestContext
 from dpledger.api.http.problems import install_problem_handlers
 from dpledger.api.http.routing import SECURITY_SCHEME
 from dpledger.api.logs import log_event
@@ -63,22 +61,10 @@ Announce = Callable[[str], None]
 
 
 class LedgerApp(FastAPI):
-    """The application: authorizations take a short way, everything else the framework's."""
+    """The application: authorizations take the fast path, everything else the framework's."""
 
-    responses: AuthorizationEndpoint
+    authorizations: AuthorizationEndpoint
     metrics: Metrics
-    traced: bool
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        # Spans are made by the framework, so with them there is no way around it.
-        dataset = None if self.traced else dataset_in(scope)
-        if dataset is None:
-            await super().__call__(scope, receive, send)
-            return
-        arrived = perf_counter()
-        await self.responses.serve(dataset, scope, receive, send)
-        self.metrics.observe_authorization(perf_counter() - arrived)
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what routes outside the framework's reading take and answer."""
@@ -125,12 +111,13 @@ def create_app(
         lifespan=_lifespan(settings, clock or SystemClock(), announce),
         telemetry=_telemetry(settings.otel, tracer_provider),
     )
-    app.traced = settings.otel
     app.state.settings = settings
     app.metrics = Metrics()
     install_problem_handlers(app)
     for module in _ROUTES:
         app.include_router(module.router)
+    # What is added last stands outermost: the context is the same on both ways.
+    app.add_middleware(FastPath)
     app.add_middleware(RequestContext, metrics=app.metrics)
     return app
 
@@ -155,7 +142,7 @@ def _lifespan(settings: Settings, clock: Clock, announce: Announce | None) -> An
             announce(first.text)
         services.start(asyncio.get_running_loop())
         app.state.services = services
-        app.responses = AuthorizationEndpoint(services)
+        app.authorizations = AuthorizationEndpoint(services)
         log_event("started", version=__version__, database=services.database)
         try:
             yield

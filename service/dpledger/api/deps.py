@@ -6,14 +6,16 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 from pydantic import BaseModel
 
-from dpledger.api.http.idempotency import hashed_key, hashed_request
-from dpledger.api.http.responses import to_response
-from dpledger.api.http.routing import caller_of
+from dpledger.api.http.admission import hashed_key, hashed_request
+from dpledger.api.http.routing import admission_of, caller_of
 from dpledger.api.queries.worker_pool import to_raw_response
+from dpledger.api.responses import RawResponse
 from dpledger.api.services import Services
 from dpledger.auth.gatekeeper import Caller
-from dpledger.ledger.model.requests import Answer, Spend
+from dpledger.ledger.bulk import no_pause
+from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.ledger.results import Result
 
 __all__ = [
     "SHORT_LIST",
@@ -40,8 +42,9 @@ async def intent_of(request: Request) -> IdempotentRequest:
     asked: bytes | None = getattr(request.state, "asked", None)
     if asked is None:
         asked = hashed_request({"body": await request.json(), "if_match": request.headers.get("if-match")})
-    key = hashed_key(request.scope["path"], request.state.key)
-    return IdempotentRequest(caller_of(request).id, key, asked)
+    admission = admission_of(request)
+    key = hashed_key(request.scope["path"], admission.key)
+    return IdempotentRequest(admission.caller.id, key, asked)
 
 
 async def evaluate_query(services: Services, question: BaseModel, caller: Caller) -> Response:
@@ -56,25 +59,28 @@ IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(intent_of)]
 
 
 async def decide_once(
-    services: Services, call: IdempotentRequest, work: Callable[..., Answer], *arguments: Any
+    services: Services, call: IdempotentRequest, work: Callable[..., Result], *arguments: Any
 ) -> Response:
-    """Have ``work`` decide an intent in a writer's thread, and tell what it said."""
+    """Have ``work`` decide a request in a writer's thread, and render its result."""
     with services.in_flight.deciding(call):
-        return to_response(
-            await services.write(services.metrics.count_outcomes(work), *arguments, call)
-        ).response()
+        result = await services.write(services.metrics.count_outcomes(work), *arguments, call)
+        return services.responses.respond(result).response()
 
 
 async def decided_list(
     services: Services, call: IdempotentRequest, spends: Sequence[Spend], mode: str
 ) -> Response:
     """Have the ledger decide a list; a long one in a lane of its own, where it gives way to others."""
-    work = services.metrics.count_outcomes(services.ledger.authorize_all)
+    decide = services.metrics.count_outcomes(services.ledger.authorize_all)
+
+    def work(pause: Callable[[], None] = no_pause) -> RawResponse:
+        return services.responses.respond(decide(spends, mode, call, pause), pause)
+
     with services.in_flight.deciding(call):
         if len(spends) <= SHORT_LIST:
-            return to_response(await services.write(work, spends, mode, call)).response()
+            return (await services.write(work)).response()
         services.lists.deciding += 1
         try:
-            return to_response(await services.lists.run(work, spends, mode, call)).response()
+            return (await services.lists.run(work)).response()
         finally:
             services.lists.deciding -= 1

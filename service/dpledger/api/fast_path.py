@@ -1,37 +1,28 @@
 """``POST /v1/datasets/{dataset}/authorizations``, the call that every training step makes.
 
-It is a plain ASGI application that stands in front of the framework, because the framework's own
-handling of a request costs more than deciding it. Order of checks, errors and answers are those of
-every other route. What is cached is only what cannot change: a body that was read before means the
-same again, and a dataset's charge for a step never changes once the dataset is open.
+It stands in front of the framework's routing, because the framework's own handling of a request costs more
+than deciding it. Order of checks, errors and answers are those of every other route: both are let in by
+:func:`dpledger.api.http.admission.admit`. Only what cannot change is cached: a body that was read before
+means the same again, and a dataset's charge for a step never changes once the dataset is open.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+# The framework names the route of a span and of its own metrics nowhere else.
+from fastapi.telemetry._api import _route_selected
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dpledger.api.http.body import (
-    LARGE_BODY_BYTES,
-    ORDINARY,
-    BodyReader,
-    check_media_type,
-    declared_length,
-    parse_json,
-)
-from dpledger.api.http.idempotency import check_key, check_single, hashed_key, hashed_request
-from dpledger.api.http.middleware import REQUEST_ID_HEADER, request_id
+from dpledger.api.http.admission import Admission, Guard, admit, hashed_key, hashed_request
+from dpledger.api.http.body import LARGE_BODY_BYTES, parse_json
 from dpledger.api.http.problems import invalid_body
-from dpledger.api.http.responses import RawResponse, error_response, to_response
-from dpledger.api.logs import REQUEST_ID
-from dpledger.api.schemas.requests import DATASET_NAME, SpendBody
+from dpledger.api.metrics import AUTHORIZATIONS
+from dpledger.api.responses import RawResponse, error_response
+from dpledger.api.schemas.requests import SpendBody
 from dpledger.api.services import is_expensive
 from dpledger.auth import scopes
-from dpledger.auth.gatekeeper import Caller, bearer_token
-from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Authorization, Spend
 from dpledger.ledger.ports import IdempotentRequest
@@ -39,13 +30,24 @@ from dpledger.ledger.ports import IdempotentRequest
 if TYPE_CHECKING:
     from dpledger.api.services import Services, Ticket
 
-__all__ = ["AuthorizationEndpoint", "dataset_in"]
+__all__ = ["AuthorizationEndpoint", "FastPath", "dataset_in"]
 
 _KEPT_BODIES = 1024
 _LONGEST_KEPT_BYTES = 16 * 1024
 _PREFIX = "/v1/datasets/"
 _SUFFIX = "/authorizations"
 _ANY_AGE = float("inf")
+_GUARD = Guard(scopes.Scope.SPEND, idempotent=True)
+
+
+@dataclass(frozen=True)
+class _Route:
+    """A route as metrics read it."""
+
+    path: str
+
+
+_ROUTE = _Route(AUTHORIZATIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,26 @@ def dataset_in(scope: Scope) -> str | None:
     return dataset if dataset and "/" not in dataset else None
 
 
+class FastPath:
+    """Serves authorizations before the framework's routing; everything else goes on to it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        dataset = dataset_in(scope)
+        if dataset is None:
+            await self._app(scope, receive, send)
+            return
+        endpoint: AuthorizationEndpoint = scope["app"].authorizations
+        scope["route"] = _ROUTE
+        _route_selected(scope=scope, path=AUTHORIZATIONS)
+        answer = await endpoint.respond(dataset, scope, receive)
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
 class AuthorizationEndpoint:
     """Reads, checks and queues authorizations; answers each when its group has committed."""
 
@@ -76,51 +98,35 @@ class AuthorizationEndpoint:
         self._read: OrderedDict[tuple[str, bytes], ParsedBody] = OrderedDict()
         self._waiting: list[tuple[Authorization, Ticket]] = []
 
-    async def serve(self, dataset: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever happens."""
-        headers = dict(scope["headers"])
-        own_id = request_id(headers.get(REQUEST_ID_HEADER))
-        REQUEST_ID.set(own_id.decode())
+    async def respond(self, dataset: str, scope: Scope, receive: Receive) -> RawResponse:
+        """The response to one request, whatever happens."""
         try:
-            if len(headers) < len(scope["headers"]):
-                check_single(scope["headers"])
-            answer = await self._answer(dataset, scope["path"], headers, receive)
+            # Whether the token still stands is asked again in the transaction: memory of any age will do.
+            admission = await admit(self._services, _GUARD, scope, receive, dataset, max_age_seconds=_ANY_AGE)
+            return await self.authorize(dataset, scope["path"], admission)
         except Exception as error:
-            answer = error_response(error)
-        answer.headers.append((REQUEST_ID_HEADER, own_id))
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body})
+            return error_response(error)
 
-    async def answer(self, dataset: str, scope: Scope, receive: Receive) -> RawResponse:
-        """The answer to one request; raises what turns it away before it is decided."""
-        return await self._answer(dataset, scope["path"], dict(scope["headers"]), receive)
+    async def authorize(self, dataset: str, path: str, admission: Admission) -> RawResponse:
+        """The response to a request that was admitted; raises what turns it away before it is decided."""
+        services, asked = self._services, self._read.get((dataset, admission.body))
+        if asked is None:
+            asked = await self._read_body(dataset, admission)
+        else:
+            self._read.move_to_end((dataset, admission.body))
+        call = IdempotentRequest(admission.caller.id, hashed_key(path, admission.key), asked.request)
+        mark = services.in_flight.enter(call)
+        try:
+            decided = await self._enqueue(Authorization(asked.spend, call, asked.charge))
+            # Answers are written and signed here, while the next group commits.
+            return services.responses.respond(decided)
+        finally:
+            services.in_flight.leave(mark)
 
-    async def _answer(
-        self, dataset: str, path: str, headers: dict[bytes, bytes], receive: Receive
-    ) -> RawResponse:
-        authorization = headers.get(b"authorization", b"").decode("latin-1")
-        caller = await self._caller(authorization)
-        caller.require(scopes.Scope.SPEND)
-        caller.require_dataset(dataset)
-        key = check_key(headers.get(b"idempotency-key"))
-        check_media_type(headers.get(b"content-type", b"").decode("latin-1"))
-        body = await _body(receive, headers.get(b"content-length"))
-        asked = await self._read_body(dataset, body, authorization)
-        call = IdempotentRequest(caller.id, hashed_key(path, key), asked.request)
-        return await self._decide(Authorization(asked.spend, call, asked.charge))
-
-    async def _caller(self, authorization: str) -> Caller:
-        # Whether the token still stands is asked again in the transaction, so memory of any age will do.
-        known = self._services.gatekeeper.find_cached(bearer_token(authorization), _ANY_AGE)
-        return known if known is not None else await self._services.caller(authorization)
-
-    async def _read_body(self, dataset: str, body: bytes, authorization: str) -> ParsedBody:
-        asked = self._read.get((dataset, body))
-        if asked is not None:
-            self._read.move_to_end((dataset, body))
-            return asked
+    async def _read_body(self, dataset: str, admission: Admission) -> ParsedBody:
+        body = admission.body
         # What turns a body away tells of the dataset, and no transaction asks about the token first.
-        await self._services.caller(authorization)
+        await self._services.caller(admission.authorization)
         run = self._services.read if len(body) > LARGE_BODY_BYTES else self._services.compute
         asked = await run(self._parse, dataset, body)
         if asked.charge is None:
@@ -132,8 +138,6 @@ class AuthorizationEndpoint:
         return asked
 
     def _parse(self, dataset: str, body: bytes) -> ParsedBody:
-        if not DATASET_NAME.fullmatch(dataset):
-            raise NotFound("dataset", dataset)
         content = parse_json(body)
         try:
             spend = SpendBody.model_validate(content).to_spend(dataset)
@@ -141,16 +145,6 @@ class AuthorizationEndpoint:
             raise invalid_body(error) from None
         charge = None if is_expensive(spend) else self._services.ledger.charge(spend)
         return ParsedBody(spend, charge, hashed_request(content))
-
-    async def _decide(self, authorization: Authorization) -> RawResponse:
-        services = self._services
-        mark = services.in_flight.enter(authorization.call)
-        try:
-            decided = await self._enqueue(authorization)
-            # Answers are written and signed here, while the next group commits.
-            return to_response(decided if isinstance(decided, Exception) else services.ledger.reply(decided))
-        finally:
-            services.in_flight.leave(mark)
 
     def _enqueue(self, authorization: Authorization) -> "Ticket":
         """Wait for the others that this turn of the event loop brings, then go to the workers together.
@@ -173,15 +167,3 @@ class AuthorizationEndpoint:
             for _, ticket in waiting:
                 if not ticket.done():
                     ticket.set_result(error)
-
-
-async def _body(receive: Receive, declared: bytes | None) -> bytes:
-    reader = BodyReader(ORDINARY, declared_length(declared))
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":  # half a body may well look like a whole one
-            raise ClientDisconnect
-        reader.add(message.get("body", b""))
-        more = message.get("more_body", False)
-    return reader.body()

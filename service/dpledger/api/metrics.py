@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -19,19 +19,20 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dpledger import __version__
-from dpledger.ledger.authorization import Yes
-from dpledger.ledger.model.requests import Answer, Authorization
+from dpledger.ledger.model.requests import Authorization
+from dpledger.ledger.results import Decided, Result
 
 __all__ = ["AUTHORIZATIONS", "CONTENT_TYPE", "METHODS", "Distribution", "Metrics", "template_of"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AUTHORIZATIONS = "/v1/datasets/{dataset}/authorizations"
-"""The route that the framework does not see."""
+"""The route of the fast path."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _PILE = 4096
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-Decide = Callable[[str, Sequence[Authorization]], Sequence[Any]]
+Decide = Callable[[str, Sequence[Authorization]], Sequence[Decided]]
+ResultT = TypeVar("ResultT", bound=Result)
 Labels = tuple[str, ...]
 
 
@@ -95,8 +96,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self._requests: dict[Labels, Distribution] = {}
-        self._authorizations = self._of_route("POST", AUTHORIZATIONS)
+        self._requests: dict[Labels, Distribution] = {("POST", AUTHORIZATIONS): Distribution(SECONDS)}
         self._decisions: Counter[Labels] = Counter()
         self._counting = threading.Lock()
         self._sizes = Distribution(SIZES)
@@ -104,44 +104,51 @@ class Metrics(Collector):
         self._locks = Distribution(SECONDS)
         # By name: an application that is started again looks at its new parts.
         self._looked: dict[str, _Looked] = {}
-        self.observe_authorization = self._authorizations.note
-        """Takes the seconds that one authorization took, answer included."""
         self.lock_waited = self._locks.note
         """Takes the seconds from the wish for a transaction until its datasets were locked."""
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
     def observe_request(self, method: str, route: str, seconds: float) -> None:
-        """Take note of a request that went through the framework."""
-        known = method if method in METHODS else "other"
-        self._of_route(known, route).note(seconds)
+        """Take note of a request."""
+        labels = (method if method in METHODS else "other", route)
+        # Of two that meet here for the first time, setdefault keeps one.
+        found = self._requests.get(labels) or self._requests.setdefault(labels, Distribution(SECONDS))
+        found.note(seconds)
 
-    def count_outcomes(self, work: Callable[..., Answer]) -> Callable[..., Answer]:
+    def count_outcomes(self, work: Callable[..., ResultT]) -> Callable[..., ResultT]:
         """``work``, with what it decides counted under its own name."""
 
-        def work_and_note(*arguments: Any) -> Answer:
+        def work_and_note(*arguments: Any) -> ResultT:
+            label = "error"
             try:
-                answer = work(*arguments)
-            except Exception as error:
-                self._note_decision(work.__name__, error)
-                raise
-            self._note_decision(work.__name__, answer)
-            return answer
+                result = work(*arguments)
+                label = "replayed" if result.replayed else result.outcome
+                return result
+            finally:
+                with self._counting:
+                    self._decisions[work.__name__, label] += 1
 
         return work_and_note
 
     def observe_groups(self, decide: Decide) -> Decide:
         """``decide``, with its groups counted and timed: once for each group."""
 
-        def decide_and_note(name: str, group: Sequence[Authorization]) -> Sequence[Any]:
+        def decide_and_note(name: str, group: Sequence[Authorization]) -> Sequence[Decided]:
             started = time.perf_counter()
+            labels = ["error"] * len(group)
             try:
                 found = decide(name, group)
-            except Exception:
-                self._note_group(started, len(group), {"error": len(group)})
-                raise
-            self._note_group(started, len(group), Counter(map(_outcome, found)))
-            return found
+                labels = [
+                    "error" if isinstance(e, Exception) else "replayed" if e.replayed else e.outcome
+                    for e in found
+                ]
+                return found
+            finally:
+                self._groups.note(time.perf_counter() - started)
+                self._sizes.note(len(group))
+                with self._counting:
+                    self._decisions.update([("authorize", label) for label in labels])
 
         return decide_and_note
 
@@ -184,22 +191,6 @@ class Metrics(Collector):
         for each in list(self._looked.values()):
             yield each.metric()
 
-    def _of_route(self, method: str, route: str) -> Distribution:
-        found = self._requests.get((method, route))
-        # Of two that meet here for the first time, setdefault keeps one.
-        return found or self._requests.setdefault((method, route), Distribution(SECONDS))
-
-    def _note_decision(self, operation: str, answer: Answer | Exception) -> None:
-        with self._counting:
-            self._decisions[operation, _outcome(answer)] += 1
-
-    def _note_group(self, started: float, size: int, outcomes: Mapping[str, int]) -> None:
-        self._groups.note(time.perf_counter() - started)
-        self._sizes.note(size)
-        with self._counting:
-            for outcome, count in outcomes.items():
-                self._decisions["authorize", outcome] += count
-
     def _build(self) -> Metric:
         family = GaugeMetricFamily(
             "dpledger_build_info", "The version that runs.", labels=("version", "python")
@@ -217,15 +208,6 @@ class Metrics(Collector):
             for labels, count in self._decisions.items():
                 family.add_metric(labels, count)
         return family
-
-
-def _outcome(decided: object) -> str:
-    """``granted``, ``refused``, ``replayed`` (either of them, given again) or ``error``."""
-    if isinstance(decided, Yes):
-        return "replayed" if decided.replayed else "granted"
-    if isinstance(decided, Answer):
-        return "replayed" if decided.replayed else decided.outcome
-    return "error"
 
 
 def _histogram(

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from dpledger.api.http.idempotency import InFlight
+from dpledger.api.http.admission import InFlight
 from dpledger.api.lanes import Lane
 from dpledger.api.logs import log_event, log_failure
 from dpledger.api.metrics import Metrics
 from dpledger.api.queries.worker_pool import WorkerPool
+from dpledger.api.responses import ResponseWriter
 from dpledger.api.standby import StandbyWatch
 from dpledger.auth.gatekeeper import Caller, Gatekeeper, bearer_token
 from dpledger.auth.issuer import Issuer
 from dpledger.auth.keys import load_keys
 from dpledger.auth.sessions import SessionKeeper
-from dpledger.ledger.authorization import Decided
-from dpledger.ledger.batching import GroupCommitter
+from dpledger.ledger.batching import GroupCommitter, resolve
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import HighWaterMarks
@@ -28,6 +28,7 @@ from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
+from dpledger.ledger.results import Decided
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
 from dpledger.storage.engine.database import Database
@@ -78,7 +79,8 @@ class Services:
         self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
         self.issuer = Issuer(self.tokens, keys.token_key, clock)
         self.sessions = SessionKeeper(self.tokens, SessionStore(self.storage.database), keys.token_key, clock)
-        self.ledger = LedgerService(self.storage, clock, self.signer)
+        self.responses = ResponseWriter(self.signer)
+        self.ledger = LedgerService(self.storage, clock, self.responses)
         self.reader = LedgerReader(self.storage)
         self.standby = _standby_watch(settings, self.storage.database)
         self.in_flight = InFlight()
@@ -94,9 +96,11 @@ class Services:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take requests on ``loop``."""
         self.loop = loop
-        workers = _COMMITTERS[self.database]
+        call_soon: Any = loop.call_soon_threadsafe
         self.committer = GroupCommitter(
-            self.metrics.observe_groups(self.ledger.decide), self._deliver, workers=workers
+            self.metrics.observe_groups(self.ledger.batches.decide),
+            functools.partial(call_soon, resolve),
+            workers=_COMMITTERS[self.database],
         )
         self._tasks = [loop.create_task(self._expire_now_and_then())]
         if self.standby is not None:
@@ -180,9 +184,6 @@ class Services:
             lambda: {(name,): left for name, left in fractions_left(self.storage.database, names).items()},
         )
 
-    def _deliver(self, decided: list[tuple[Ticket, Decided | Exception]]) -> None:
-        self.loop.call_soon_threadsafe(_hand_out, decided)
-
     async def _expire_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self.settings.expiry_seconds)
@@ -213,9 +214,3 @@ def opened_marks(settings: Settings, instance: str) -> HighWaterMarks:
             raise
         log_event("high-water marks are kept in memory alone", reason=str(error))
         return HighWaterMarks()
-
-
-def _hand_out(decided: list[tuple[Ticket, Decided | Exception]]) -> None:
-    for ticket, each in decided:
-        if not ticket.done():
-            ticket.set_result(each)

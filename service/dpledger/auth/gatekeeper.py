@@ -34,10 +34,12 @@ class Caller:
     scopes: frozenset[Scope]
     datasets: frozenset[str] | None = None
 
-    def require(self, scope: Scope) -> None:
-        """Refuse a token without ``scope``."""
+    def require(self, scope: Scope, dataset: str | None = None) -> None:
+        """Refuse a token without ``scope``, or one that is limited to other datasets than ``dataset``."""
         if scope not in self.scopes:
             raise Forbidden(f"this needs a token with scope {scope.value}")
+        if dataset is not None and self.datasets is not None:
+            self.require_dataset(dataset)
 
     def require_dataset(self, name: str) -> None:
         """Refuse a token that is limited to other datasets; whether this one exists is not told."""

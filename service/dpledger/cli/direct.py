@@ -10,11 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpledger.api.http.idempotency import check_key, hashed_key, hashed_request
+from dpledger.api.http.admission import check_key, hashed_key, hashed_request
 from dpledger.api.http.pagination import number_after, page, text_after
 from dpledger.api.queries.evaluation import canonical
 from dpledger.api.queries.forecast import charge_query, forecast, read_state
 from dpledger.api.queries.requests import ForecastBody
+from dpledger.api.responses import json_text
 from dpledger.api.routes.tokens import token_fields
 from dpledger.api.schemas.requests import TokenBody
 from dpledger.auth.issuer import Issuer, TokenRequest
@@ -172,8 +173,8 @@ class Direct:
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON."""
         with self._reading() as reader:
-            for line in reader.export(name):
-                yield line.encode("ascii")
+            for fields in reader.export(name):
+                yield f"{json_text(fields)}\n".encode("ascii")
 
     def forecast(self, name: str, body: Fields) -> Fields:
         """How many more such steps fit, computed here."""

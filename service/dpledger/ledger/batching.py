@@ -15,12 +15,12 @@ from typing import Any
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.model.requests import Authorization
 
-__all__ = ["GroupCommitter"]
+__all__ = ["GroupCommitter", "resolve"]
 
 logger = logging.getLogger(__name__)
 MAX_GROUP = 256
 Decide = Callable[[str, Sequence[Authorization]], Sequence[Any]]
-Deliver = Callable[[list[tuple[Any, Any]]], None]
+Deliver = Callable[[list[tuple[Any, Any]]], object]
 
 
 @dataclass
@@ -35,9 +35,9 @@ class GroupCommitter:
     Parameters
     ----------
     decide
-        Decides a group in one transaction (``LedgerService.decide``).
+        Decides a group in one transaction (``BatchDecider.decide``).
     deliver
-        Called from a worker, once a group, with the tickets handed in and what was decided for each,
+        Called from a worker, once per group, with the tickets handed in and what was decided for each,
         or the error that ended the transaction.
     workers
         How many datasets may be written at once: one for SQLite, which has one writer anyway.
@@ -111,3 +111,10 @@ class GroupCommitter:
         except Exception as error:  # a failed transaction concerns all of its group
             decided = [error] * len(group)
         return [(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)]
+
+
+def resolve(decided: list[tuple[Any, Any]]) -> None:
+    """Give each waiting future its decision; called in the futures' own event loop."""
+    for future, each in decided:
+        if not future.done():
+            future.set_result(each)

@@ -8,7 +8,7 @@ exception, and not one moment earlier.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
@@ -18,14 +18,19 @@ from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
 from dpledger.ledger.model.state import LedgerState, Partition
 
+if TYPE_CHECKING:
+    from dpledger.ledger.results import ItemRecord, Result
+
 __all__ = [
     "DatasetRow",
     "EntryFilter",
     "Held",
     "IdempotentRequest",
+    "KeptGrant",
     "NewDataset",
     "NewEntry",
     "Refusal",
+    "Renderer",
     "ReservationRow",
     "RunRow",
     "Storage",
@@ -45,7 +50,7 @@ class IdempotentRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """An answer kept under its key: ``outcome`` is ``granted`` or ``refused``, ``body`` is JSON."""
+    """An answer kept under its key: ``outcome`` is ``granted`` or ``refused``, ``body`` a renderer's text."""
 
     request: bytes
     outcome: str
@@ -91,7 +96,7 @@ class ReservationRow(NamedTuple):
 class NewEntry(NamedTuple):
     """An entry to append, with what its own transaction keeps beside it.
 
-    ``intent`` is set where the entry itself answers the key (single authorizations); ``fraction`` is
+    ``call`` is set where the entry itself answers the key (single authorizations); ``fraction`` is
     the fraction left after it, so that the answer can be given again word for word.
     """
 
@@ -266,6 +271,25 @@ class Transaction(Protocol):
 
     def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
         """Those of the tokens that are revoked, expired or unknown now."""
+        ...
+
+
+class KeptGrant(NamedTuple):
+    """An item of a kept list that was granted: its entry answers it again."""
+
+    dataset: str
+    sequence: int
+
+
+class Renderer(Protocol):
+    """Writes results as the text that is kept under their keys, and reads a kept list back."""
+
+    def render_kept(self, result: "Result") -> str:
+        """The text that is kept of a result, from which the same answer can be given again."""
+        ...
+
+    def parse_kept_list(self, body: str) -> "Sequence[KeptGrant | ItemRecord]":
+        """The items of a list that was kept."""
         ...
 
 

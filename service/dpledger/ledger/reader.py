@@ -17,11 +17,10 @@ from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
-from dpledger.ledger.model.entries import Charge, moment
+from dpledger.ledger.model.entries import Charge, identifier, moment
 from dpledger.ledger.model.state import LedgerState, Partition, add_up
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
-from dpledger.ledger.responses import identifier
 
 __all__ = ["LedgerReader"]
 
@@ -184,11 +183,11 @@ class LedgerReader:
             if progress is not None:
                 progress(replay.sequence, state.sequence)
 
-    def export(self, name: str) -> Iterator[str]:
-        """Every entry as one line of JSON, oldest first."""
+    def export(self, name: str) -> Iterator[dict[str, Any]]:
+        """The fields of every entry, oldest first."""
         state = self._storage.dataset(name).state
         for stored in self._stream(state.dataset_id, state.sequence):
-            yield json.dumps(entry_fields(name, stored), separators=(",", ":"), allow_nan=False) + "\n"
+            yield entry_fields(name, stored)
 
     def _stream(self, dataset_id: int, until: int, after: int = 0) -> Iterator[StoredEntry]:
         while after < until:

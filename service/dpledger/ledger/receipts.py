@@ -14,7 +14,9 @@ from nacl.bindings import crypto_sign, crypto_sign_BYTES, crypto_sign_seed_keypa
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-__all__ = ["BadReceipt", "Signer", "verify_receipt"]
+from dpledger.ledger.model.entries import Charge, Entry, moment, quoted
+
+__all__ = ["BadReceipt", "Signer", "grant_statement", "verify_receipt"]
 
 RECEIPT_TYPE = "dpledger-receipt+jws"
 
@@ -43,6 +45,16 @@ class Signer:
     def key_set(self) -> dict[str, Any]:
         """The public keys as a JSON Web Key Set (RFC 7517)."""
         return {"keys": [_jwk(public) for public in self._public]}
+
+
+def grant_statement(dataset: str, entry: Entry, charge: Charge) -> str:
+    """The text of a grant's receipt; its keys are sorted, so that it is the same each time."""
+    times = "" if entry.times is None else f',"times":{entry.times}'
+    return (
+        f'{{"at":"{moment(entry.at_us)}","dataset":{quoted(dataset)},"entry":"{entry.hash.hex()}",'
+        f'"kind":"{entry.kind.value}","run":{quoted(entry.run or "")},"sequence":{entry.sequence},'
+        f'"step":"{charge.step.digest}"{times}}}'
+    )
 
 
 def verify_receipt(receipt: str, key_set: dict[str, Any]) -> dict[str, Any]:

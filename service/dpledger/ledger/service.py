@@ -1,17 +1,18 @@
 """The ledger service: every change of every ledger goes through here, and only here are transactions opened.
 
 Each call locks the datasets it needs in sorted order, reads their state, decides, appends, stores
-the answer under its key, commits, and only then answers.
+the result under its key, commits, and only then returns it.
 """
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.validation import check_count, check_positive
-from dpledger.ledger.authorization import Decided, authorize_group, reply_to
+from dpledger.ledger.authorization import BatchDecider
 from dpledger.ledger.bulk import authorize_all, no_pause
 from dpledger.ledger.charges import fitting
 from dpledger.ledger.clock import Clock
@@ -29,12 +30,21 @@ from dpledger.ledger.model.commands import (
     Reserve,
     Settle,
 )
-from dpledger.ledger.model.entries import Charge, Entry, EntryKind, moment
-from dpledger.ledger.model.requests import Answer, Authorization, Reply, Settlement, Spend
+from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
+from dpledger.ledger.model.requests import Settlement, Spend
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
-from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Storage, Transaction
-from dpledger.ledger.receipts import Signer
-from dpledger.ledger.responses import identifier, text
+from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
+from dpledger.ledger.results import (
+    BudgetChange,
+    DatasetOpening,
+    ListResult,
+    PartitionOpening,
+    ReservationGrant,
+    RollbackAcceptance,
+    SettlementRecord,
+    SpendRefusal,
+    StoredResult,
+)
 from dpledger.ledger.unit_of_work import UnitOfWork
 
 __all__ = ["MAX_PARTITIONS_PER_CALL", "MAX_RESERVATION_SECONDS", "MAX_RESERVED_TIMES", "LedgerService"]
@@ -45,26 +55,26 @@ MAX_PARTITIONS_PER_CALL = 10_000
 
 
 class LedgerService:
-    """Opens, authorizes, reserves, settles and changes; reading is elsewhere."""
+    """Opens, authorizes, reserves, settles and changes; reading is elsewhere.
 
-    def __init__(self, storage: Storage, clock: Clock, signer: Signer) -> None:
-        self._executor = IdempotentExecutor(storage, clock, signer)
+    Parameters
+    ----------
+    storage
+        Where ledgers are kept.
+    clock
+        What tells the time.
+    renderer
+        Writes the texts that are kept under idempotency keys.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, renderer: Renderer) -> None:
+        self._executor = IdempotentExecutor(storage, clock, renderer)
+        self.batches = BatchDecider(self._executor)
+        """Decides single authorizations in groups."""
 
     def charge(self, spend: Spend) -> Charge:
         """What a spend would be charged: it never changes, so it may be computed before the decision."""
         return self._executor.charger.charge(spend)
-
-    def authorize(self, name: str, group: Sequence[Authorization]) -> list[Reply]:
-        """Decide requests for one dataset that arrived together, in one transaction."""
-        return [self.reply(decided) for decided in self.decide(name, group)]
-
-    def decide(self, name: str, group: Sequence[Authorization]) -> list[Decided]:
-        """The same without the answers: the next group need not wait until this one's are written."""
-        return authorize_group(self._executor, name, group)
-
-    def reply(self, decided: Decided) -> Reply:
-        """The answer to what :meth:`decide` has committed."""
-        return reply_to(self._executor, decided)
 
     def authorize_all(
         self,
@@ -72,16 +82,16 @@ class LedgerService:
         mode: str,
         call: IdempotentRequest,
         pause: Callable[[], None] = no_pause,
-    ) -> Answer:
+    ) -> ListResult:
         """Decide spends across datasets and partitions under one key; ``pause`` is called between them."""
         return authorize_all(self._executor, spends, mode, call, pause)
 
-    def open_dataset(self, dataset: NewDataset, call: IdempotentRequest) -> Answer:
+    def open_dataset(self, dataset: NewDataset, call: IdempotentRequest) -> DatasetOpening | StoredResult:
         """Open a dataset: its first entry fixes the budget's rule, orders and weights."""
         executor = self._executor
         warnings = unspent_plan_warnings(dataset.plan, dataset.budget)
 
-        def work(transaction: Transaction) -> Answer:
+        def work(transaction: Transaction) -> DatasetOpening | StoredResult:
             executor.refuse_revoked(transaction, call)
             known = executor.known(transaction, NO_DATASET, call)
             if known is not None:
@@ -92,9 +102,7 @@ class LedgerService:
                 1, EntryKind.OPENED, stamped.at_us, call.actor, state.head, detail=_opening(dataset)
             )
             transaction.append(state, replace(state, sequence=1, head=entry.hash), [NewEntry(entry)])
-            return executor.keep(
-                transaction, NO_DATASET, call, Answer("granted", _open_fields(stamped, warnings))
-            )
+            return executor.keep(transaction, NO_DATASET, call, DatasetOpening(stamped, tuple(warnings)))
 
         try:
             return executor.run(work)
@@ -104,28 +112,26 @@ class LedgerService:
 
     def change_budget(
         self, name: str, fields: dict[str, Any], reason: str, if_match: int, call: IdempotentRequest
-    ) -> Answer:
+    ) -> BudgetChange | StoredResult:
         """Another limit, as an entry like any other. Below what is spent, it closes the dataset.
 
         Orders and weights stay; a plan among the fields is what the answer's warnings are counted for.
         """
         planned = self._planned(name, fields)
 
-        def work(_transaction: Transaction, unit: UnitOfWork) -> Answer:
+        def work(_transaction: Transaction, unit: UnitOfWork) -> BudgetChange:
             if unit.found_at != if_match:
                 raise PreconditionFailed(str(if_match), str(unit.found_at))
             budget = unit.state.budget.with_limit(fields, unit.state.adjacency)
             taken = unit.record(ChangeBudget(budget, reason), call.actor)
-            remaining = budget.remaining_at(taken.fraction)
-            body = {"name": name, "sequence": taken.entry.sequence, "remaining": remaining}
             state = unit.state
             warnings = limit_warnings(state)
             if planned is not None:
                 plan, charge = planned
                 amounts = fitting(state, charge).amounts
                 warnings += plan_warnings(plan, amounts, lambda asked: state.fits(asked, None))
-            told = {"guarantee": guarantee_fields(state), "warnings": warnings}
-            return Answer("granted", text({**body, **told}))
+            remaining, guarantee = budget.remaining_at(taken.fraction), guarantee_fields(state)
+            return BudgetChange(name, taken.entry.sequence, remaining, guarantee, tuple(warnings))
 
         return self._executor.answer_once(name, call, work)
 
@@ -138,16 +144,16 @@ class LedgerService:
         plan = Plan.from_fields(fields["plan"], adjacency)
         return plan, self.charge(Spend(name, "", plan.step.releases, plan.step.sample))
 
-    def accept_rollback(self, name: str, lost: Mark, reason: str, call: IdempotentRequest) -> Answer:
+    def accept_rollback(
+        self, name: str, lost: Mark, reason: str, call: IdempotentRequest
+    ) -> RollbackAcceptance | StoredResult:
         """Give up entries that the ledger has lost, as an entry, so that whoever waits for them goes on."""
 
-        def work(transaction: Transaction, unit: UnitOfWork) -> Answer:
+        def work(transaction: Transaction, unit: UnitOfWork) -> RollbackAcceptance:
             if transaction.holds(unit.state, lost):
                 raise InvalidInput("entry", "one that the ledger has lost; it holds this one", lost.sequence)
             taken = unit.record(AcceptRollback(lost.sequence, lost.head.hex(), reason), call.actor)
-            remaining = taken.budget.remaining_at(taken.fraction)
-            body = {"name": name, "sequence": taken.entry.sequence, "remaining": remaining}
-            return Answer("granted", text(body))
+            return RollbackAcceptance(name, taken.entry.sequence, taken.budget.remaining_at(taken.fraction))
 
         return self._executor.answer_once(name, call, work, rolled_back=True)
 
@@ -157,28 +163,28 @@ class LedgerService:
         wanted: Sequence[str] | int,
         budget_fields: dict[str, Any] | None,
         call: IdempotentRequest,
-    ) -> Answer:
+    ) -> PartitionOpening | StoredResult:
         """Open many partitions at once, by name or so many by number; with a budget of their own or not."""
         _check_partitions(wanted)
         planned = self._planned(name, budget_fields or {})
 
-        def work(_transaction: Transaction, unit: UnitOfWork) -> Answer:
+        def work(_transaction: Transaction, unit: UnitOfWork) -> PartitionOpening:
             state = unit.state
             names = _numbered_names(state.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
             own = None
             if budget_fields is not None:
                 own = state.budget.with_limit(budget_fields, state.adjacency).usable()
             taken = unit.record(OpenPartitions(names, own), call.actor)
-            body = {"dataset": name, "sequence": taken.entry.sequence, "opened": len(names)}
             warnings: list[str] = []
             if own is not None and planned is not None:
                 warnings = plan_warnings(planned[0], fitting(state, planned[1]).amounts, own.admits)
-            ends = {"first": names[0], "last": names[-1]}
-            return Answer("granted", text({**body, **ends, "warnings": warnings}))
+            return PartitionOpening(name, taken.entry.sequence, names, tuple(warnings))
 
         return self._executor.answer_once(name, call, work)
 
-    def reserve(self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest) -> Answer:
+    def reserve(
+        self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest
+    ) -> ReservationGrant | SpendRefusal | StoredResult:
         """Hold up to ``times`` repetitions until they are settled; silence charges all of them."""
         times = check_count("times", times, most=MAX_RESERVED_TIMES)
         seconds = check_positive("expires_in_seconds", expires_in_seconds)
@@ -187,35 +193,28 @@ class LedgerService:
         if spend.seen_sample is not None:
             raise InvalidInput("sample.id", "absent: each repetition draws a fresh sample", spend.seen_sample)
         asked = self.charge(spend)
-        responses = self._executor.responses
 
-        def work(_transaction: Transaction, unit: UnitOfWork) -> Answer:
+        def work(_transaction: Transaction, unit: UnitOfWork) -> ReservationGrant | SpendRefusal:
             charge = fitting(unit.state, asked)
             expires = unit.stamp(call.actor).at_us + int(seconds * 1e6)
             command = Reserve(charge, spend.run, times, expires, unit.partition(spend.partition))
             outcome = unit.spend(command, call.actor)
             if isinstance(outcome, Refused):
-                return Answer("refused", responses.refusal(spend.dataset, spend.run, charge, times, outcome))
-            body = responses.reservation(
-                spend.dataset, outcome.entry, charge, outcome.budget, outcome.fraction, spend.partition
-            )
-            return Answer("granted", body)
+                return SpendRefusal(spend.dataset, spend.run, charge, times, outcome)
+            return ReservationGrant(spend.dataset, outcome.entry, charge, *outcome[1:], spend.partition)
 
         return self._executor.answer_once(spend.dataset, call, work)
 
-    def settle(self, settlement: Settlement, call: IdempotentRequest) -> Answer:
+    def settle(self, settlement: Settlement, call: IdempotentRequest) -> SettlementRecord | StoredResult:
         """Close a reservation with the number of repetitions that ran; the rest is given back."""
         dataset, used = settlement.dataset, settlement.used
 
-        def work(_transaction: Transaction, unit: UnitOfWork) -> Answer:
+        def work(_transaction: Transaction, unit: UnitOfWork) -> SettlementRecord:
             held = unit.reservation(settlement.sequence)
             _check_settler(held, settlement, call.actor)
             check_count("used", used, most=held.times, least=0)
             taken = unit.record(Settle(held, used, settlement.statement), call.actor)
-            body = self._executor.responses.settlement(
-                dataset, taken.entry, held, taken.budget, taken.fraction
-            )
-            return Answer("granted", body)
+            return SettlementRecord(dataset, taken.entry, held, taken.budget, taken.fraction)
 
         return self._executor.answer_once(dataset, call, work)
 
@@ -272,31 +271,13 @@ def _numbered_names(first: int, many: int) -> tuple[str, ...]:
     return tuple(str(first + index) for index in range(many))
 
 
-def _open_fields(dataset: NewDataset, warnings: list[str]) -> str:
-    budget = dataset.budget
-    return text(
-        {
-            "name": dataset.name,
-            "sequence": 1,
-            "adjacency": dataset.adjacency,
-            "unit": dataset.unit,
-            "partition_key": dataset.partition_key,
-            "budget": budget.shown,
-            "orders": budget.orders.tolist(),
-            "weights": None if budget.weights is None else budget.weights.tolist(),
-            "opened_at": moment(dataset.at_us),
-            "warnings": warnings,
-        }
-    )
-
-
 def _opening(dataset: NewDataset) -> str:
-    return text(
-        {
-            "name": dataset.name,
-            "adjacency": dataset.adjacency,
-            "unit": dataset.unit,
-            "partition_key": dataset.partition_key,
-            "budget": dataset.budget.document,
-        }
-    )
+    """The detail of a ledger's first entry, which its hash covers."""
+    fields = {
+        "name": dataset.name,
+        "adjacency": dataset.adjacency,
+        "unit": dataset.unit,
+        "partition_key": dataset.partition_key,
+        "budget": dataset.budget.document,
+    }
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False)

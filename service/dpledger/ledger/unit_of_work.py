@@ -23,10 +23,9 @@ from dpledger.ledger.model.commands import (
     Reservation,
     Reserve,
 )
-from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.entries import Charge, Entry, identifier
 from dpledger.ledger.model.state import LedgerState, Partition, PartitionExtremes
 from dpledger.ledger.ports import IdempotentRequest, NewEntry, Refusal, Transaction
-from dpledger.ledger.responses import identifier
 
 __all__ = ["SERVICE_ACTOR", "Recorded", "UnitOfWork"]
 
@@ -91,7 +90,7 @@ class UnitOfWork:
     def spend(
         self, command: Authorize | Reserve, actor: str, call: IdempotentRequest | None = None
     ) -> Recorded | Refused:
-        """Decide a spend; ``intent`` is given where the entry itself is to answer the key."""
+        """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
         if command.partition is not None:
             check_equal_sizes(self.state, command.charge.step, command.partition.name)
         outcome = decide(self.state, command, self.stamp(actor))
@@ -102,20 +101,17 @@ class UnitOfWork:
         return self._take(outcome, call)
 
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
-        """Decide a spend on the whole for each of several intents, one after another."""
+        """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
-        if len(calls) > 1 and is_plain(self.state):
-            taken.extend(self._take_in_a_row(command, calls))
+        if is_plain(self.state):
+            actors = [call.actor for call in calls]
+            entries, fractions, self.state = authorize_in_a_row(self.state, command, self._now_us, actors)
+            if entries:
+                self._charges[command.charge.fingerprint] = command.charge
+            self._entries.extend(map(NewEntry, entries, calls, fractions))
+            budget = self.state.budget
+            taken += [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
         return taken + [self.spend(command, call.actor, call) for call in calls[len(taken) :]]
-
-    def _take_in_a_row(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded]:
-        actors = [call.actor for call in calls]
-        entries, fractions, self.state = authorize_in_a_row(self.state, command, self._now_us, actors)
-        if entries:
-            self._charges[command.charge.fingerprint] = command.charge
-        self._entries.extend(map(NewEntry, entries, calls, fractions))
-        budget = self.state.budget
-        return [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
 
     def record(self, command: Record, actor: str) -> Recorded:
         """Record what happened or was decided elsewhere; never refused."""

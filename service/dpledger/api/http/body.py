@@ -14,28 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fastapi import Request
-
 from dpledger.api.http.problems import (
     INVALID_INPUT,
     MALFORMED_JSON,
-    PAYLOAD_TOO_LARGE,
-    UNSUPPORTED_MEDIA_TYPE,
     RefusedRequest,
 )
 
-__all__ = [
-    "LARGE_BODY_BYTES",
-    "LISTS",
-    "MAX_BODY_BYTES",
-    "ORDINARY",
-    "BodyLimits",
-    "BodyReader",
-    "StrictRequest",
-    "check_media_type",
-    "declared_length",
-    "parse_json",
-]
+__all__ = ["LARGE_BODY_BYTES", "LISTS", "MAX_BODY_BYTES", "ORDINARY", "BodyLimits", "parse_json"]
 
 
 @dataclass(frozen=True)
@@ -112,70 +97,3 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise RefusedRequest(MALFORMED_JSON, f"The key {repeated!r} stands twice in one object.")
     return found
-
-
-class BodyReader:
-    """Takes a body piece by piece, and refuses it as soon as it exceeds its limits."""
-
-    def __init__(self, limits: BodyLimits, declared: int) -> None:
-        self._limits = limits
-        self._received = bytearray()
-        self._values = 1
-        if declared > limits.most_bytes:  # so that nobody waits for what is refused anyway
-            raise self._too_long()
-
-    def add(self, piece: bytes) -> None:
-        """Take the next piece."""
-        self._received += piece
-        if len(self._received) > self._limits.most_bytes:
-            raise self._too_long()
-        # Every value but the first follows one of these. Some may stand in a text: the bound stays above.
-        self._values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
-        if self._values > self._limits.most_values:
-            raise RefusedRequest(
-                PAYLOAD_TOO_LARGE, f"The body may hold at most {self._limits.most_values} values."
-            )
-
-    def body(self) -> bytes:
-        """All that was taken."""
-        return bytes(self._received)
-
-    def _too_long(self) -> RefusedRequest:
-        return RefusedRequest(PAYLOAD_TOO_LARGE, f"The limit is {self._limits.most_bytes} bytes.")
-
-
-def declared_length(value: str | bytes | None) -> int:
-    """What ``Content-Length`` says; 0 where it says nothing, and what arrives is counted."""
-    return int(value) if value is not None and value.isdigit() else 0
-
-
-class StrictRequest(Request):
-    """A request whose body is bounded and read by :func:`parse_json`."""
-
-    limits: BodyLimits = ORDINARY
-
-    async def body(self) -> bytes:
-        """The body, within the limits of its route."""
-        if not hasattr(self, "_body"):
-            reader = BodyReader(self.limits, declared_length(self.headers.get("content-length")))
-            async for piece in self.stream():
-                reader.add(piece)
-            self._body = reader.body()
-        return self._body
-
-    async def json(self) -> Any:
-        """The body as strict JSON, or as the model that it was validated to beside the event loop."""
-        if not hasattr(self, "_content"):
-            self._content = parse_json(await self.body())
-        return self._content
-
-    def take(self, content: Any) -> None:
-        """Have :meth:`json` say what was read elsewhere."""
-        self._content = content
-
-
-def check_media_type(content_type: str) -> None:
-    """Refuse what does not say that it is JSON."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise RefusedRequest(UNSUPPORTED_MEDIA_TYPE, f"Content-Type is {media_type or 'missing'}.")

@@ -1,76 +1,25 @@
 """Routes that cannot be left open: every one says which scope it needs, or that it is public.
 
-A guarded route first asks who is calling, then for what, and only then reads the body. What it may
-answer is declared here too, so that the API's description and its behaviour have one source.
+A guarded route admits a request before its own code runs. What it may answer is declared here too, so
+that the API's description and its behaviour have one source.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
-from dpledger.api.http import problems
-from dpledger.api.http.body import (
-    LARGE_BODY_BYTES,
-    LISTS,
-    ORDINARY,
-    BodyLimits,
-    StrictRequest,
-    check_media_type,
-    parse_json,
-)
-from dpledger.api.http.idempotency import HEADER, check_key, check_single, hashed_request
+from dpledger.api.http.admission import HEADER, Admission, Guard, admit, hashed_request, receive_body
+from dpledger.api.http.body import LARGE_BODY_BYTES, LISTS, ORDINARY, BodyLimits, parse_json
 from dpledger.api.http.problems import MEDIA_TYPE, ProblemKind, invalid_body
-from dpledger.api.schemas.requests import DATASET_NAME
 from dpledger.auth.gatekeeper import Caller
 from dpledger.auth.scopes import Scope
-from dpledger.ledger.errors import NotFound
 
-__all__ = ["Guard", "GuardedRoute", "caller_of", "public", "require_scope"]
+__all__ = ["GuardedRoute", "admission_of", "caller_of", "public", "require_scope"]
 
 SECURITY_SCHEME = "token"
-_BODY_PROBLEMS = (
-    problems.MALFORMED_JSON,
-    problems.PAYLOAD_TOO_LARGE,
-    problems.UNSUPPORTED_MEDIA_TYPE,
-    problems.INVALID_INPUT,
-)
-_KEY_PROBLEMS = (
-    problems.KEY_MISSING,
-    problems.KEY_INVALID,
-    problems.KEY_IN_FLIGHT,
-    problems.KEY_REUSED,
-    problems.TOKEN_ENDED,
-    problems.LEDGER_ROLLED_BACK,
-)
-_DATABASE_PROBLEMS = (problems.UNAVAILABLE,)
-
-
-@dataclass(frozen=True)
-class Guard:
-    """What a route asks of a request before its own code runs, and which problems it may answer."""
-
-    scope: Scope | None
-    idempotent: bool = False
-    problems: tuple[ProblemKind, ...] = ()
-    limits: BodyLimits = ORDINARY
-
-    def kinds(self, path: str, has_body: bool) -> set[ProblemKind]:
-        """Every problem that the route may answer."""
-        found = {problems.INTERNAL_ERROR, *self.problems}
-        if self.scope is not None:
-            found |= {problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.REPEATED_HEADER}
-            found |= set(_DATABASE_PROBLEMS)
-        if "{" in path:
-            found |= {problems.NOT_FOUND}
-        if has_body:
-            found |= set(_BODY_PROBLEMS)
-        return found | set(_KEY_PROBLEMS) if self.idempotent else found
-
-
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
@@ -98,6 +47,29 @@ def _attach_guard(guard: Guard) -> Callable[[Endpoint], Endpoint]:
     return mark
 
 
+class StrictRequest(Request):
+    """A request whose body is bounded and read by :func:`parse_json`."""
+
+    limits: BodyLimits = ORDINARY
+
+    async def body(self) -> bytes:
+        """The body, within the limits of its route."""
+        if not hasattr(self, "_body"):
+            declared = self.headers.get("content-length", "").encode("latin-1")
+            self._body = await receive_body(self.receive, self.limits, declared)
+        return self._body
+
+    async def json(self) -> Any:
+        """The body as strict JSON, or as the model that it was validated to beside the event loop."""
+        if not hasattr(self, "_content"):
+            self._content = parse_json(await self.body())
+        return self._content
+
+    def take(self, content: Any) -> None:
+        """Have :meth:`json` return a value that was read elsewhere."""
+        self._content = content
+
+
 class GuardedRoute(APIRoute):
     """A route whose endpoint is marked; an unmarked one does not start."""
 
@@ -123,19 +95,28 @@ class GuardedRoute(APIRoute):
         async def handle_with_guard(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
             strict.limits = self.guard.limits
-            await admit(strict, self.guard)
-            if self.body_field is not None:
-                check_media_type(request.headers.get("content-type", ""))
-                await self._read_beside(strict)
+            if self.guard.scope is not None:
+                await self._admit(strict)
             return await handle(strict)
 
         return handle_with_guard
 
-    async def _read_beside(self, request: StrictRequest) -> None:
+    async def _admit(self, request: StrictRequest) -> None:
+        """Let a request pass, or raise why not; its admission is kept for the endpoint."""
+        # A request with a key has a body, also where the framework does not read it.
+        has_body = self.body_field is not None or self.guard.idempotent
+        services, dataset = request.app.state.services, request.path_params.get("dataset")
+        admission = await admit(
+            services, self.guard, request.scope, request.receive, dataset, has_body=has_body
+        )
+        request.state.admission = admission
+        if has_body:
+            request._body = admission.body
+        if self.body_field is not None and len(admission.body) > LARGE_BODY_BYTES:
+            await self._read_beside(request, admission.body)
+
+    async def _read_beside(self, request: StrictRequest, body: bytes) -> None:
         """Parse and validate a large body in a thread; the framework takes the model as it is."""
-        body = await request.body()
-        if len(body) <= LARGE_BODY_BYTES:
-            return
         assert self.body_field is not None
         shape = self.body_field.field_info.annotation
         services = request.app.state.services
@@ -161,28 +142,15 @@ def read_body(
     return model, hashed_request({"body": content, "if_match": if_match})
 
 
-async def admit(request: Request, guard: Guard) -> None:
-    """Let a request pass, or raise why not; the caller is kept for the endpoint."""
-    if guard.scope is None:
-        return
-    check_single(request.scope["headers"])
-    caller = await request.app.state.services.caller(request.headers.get("authorization"))
-    caller.require(guard.scope)
-    dataset = request.path_params.get("dataset")
-    if dataset is not None:
-        caller.require_dataset(dataset)
-        if not DATASET_NAME.fullmatch(dataset):
-            raise NotFound("dataset", dataset)
-    request.state.caller = caller
-    if guard.idempotent:
-        key = request.headers.get(HEADER)
-        request.state.key = check_key(None if key is None else key.encode("latin-1"))
+def admission_of(request: Request) -> Admission:
+    """The admission of a request that passed the guard."""
+    admission: Admission = request.state.admission
+    return admission
 
 
 def caller_of(request: Request) -> Caller:
-    """Who passed the guard."""
-    caller: Caller = request.state.caller
-    return caller
+    """The caller of a request that passed the guard."""
+    return admission_of(request).caller
 
 
 def problem_responses(kinds: Iterable[ProblemKind]) -> dict[int | str, dict[str, Any]]:

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from dpledger.api.http.problems import MEDIA_TYPE, Problem, ProblemKind
-from dpledger.api.http.responses import RawResponse
 from dpledger.api.logs import log_event
 from dpledger.api.queries.evaluation import Reply, canonical, to_reply
 from dpledger.api.queries.worker import READY
+from dpledger.api.responses import RawResponse
 
 __all__ = ["BUSY", "WorkerPool"]
 

@@ -9,7 +9,7 @@ from dpledger.api.deps import SHORT_LIST, IdempotentRequestDependency, ServicesD
 from dpledger.api.fast_path import AuthorizationEndpoint
 from dpledger.api.http.body import LISTS
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
-from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.http.routing import GuardedRoute, admission_of, caller_of, require_scope
 from dpledger.api.schemas.requests import BulkBody
 from dpledger.api.schemas.responses import AuthorizationAnswer, BulkAnswer
 from dpledger.api.services import is_expensive
@@ -33,8 +33,8 @@ _REFUSALS = (BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN)
 @require_scope(Scope.SPEND, idempotent=True, may_answer=_REFUSALS)
 async def post_authorization(request: Request, dataset: str) -> Response:
     """Decide one step and record it; the answer comes after the commit."""
-    responses: AuthorizationEndpoint = request.app.responses
-    return (await responses.answer(dataset, request.scope, request.receive)).response()
+    endpoint: AuthorizationEndpoint = request.app.authorizations
+    return (await endpoint.authorize(dataset, request.scope["path"], admission_of(request))).response()
 
 
 @router.post(

@@ -17,8 +17,8 @@ from dpledger.api.http.problems import (
     UNREACHABLE,
     RefusedRequest,
 )
-from dpledger.api.http.rendering import to_json_response, with_etag
 from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.responses import to_json_response, with_etag
 from dpledger.api.schemas.requests import BudgetChangeBody, DatasetBody, Search
 from dpledger.api.schemas.responses import (
     BudgetAnswer,
@@ -30,10 +30,10 @@ from dpledger.api.schemas.responses import (
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.budget import Budget
-from dpledger.ledger.model.requests import Answer
 from dpledger.ledger.planning import plan_of
 from dpledger.ledger.ports import IdempotentRequest, NewDataset
 from dpledger.ledger.reader import LedgerReader
+from dpledger.ledger.results import DatasetOpening, StoredResult
 from dpledger.ledger.service import LedgerService
 
 __all__ = ["router"]
@@ -52,7 +52,9 @@ async def post_dataset(
     return await decide_once(services, call, open_dataset, services.ledger, body)
 
 
-def open_dataset(ledger: LedgerService, body: DatasetBody, call: IdempotentRequest) -> Answer:
+def open_dataset(
+    ledger: LedgerService, body: DatasetBody, call: IdempotentRequest
+) -> DatasetOpening | StoredResult:
     """Read the budget and open the dataset."""
     fields = body.budget.fields()
     dataset = NewDataset(

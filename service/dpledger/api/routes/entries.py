@@ -10,8 +10,8 @@ from starlette.responses import StreamingResponse
 from dpledger.api.deps import ServicesDependency
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page, text_after
 from dpledger.api.http.problems import INVALID_INPUT
-from dpledger.api.http.rendering import to_json_response
 from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.responses import json_text, to_json_response
 from dpledger.api.schemas.requests import Name
 from dpledger.api.schemas.responses import EntryAnswer, EntryPage, RunPage, VerificationAnswer
 from dpledger.auth.scopes import Scope
@@ -88,7 +88,8 @@ def get_export(dataset: str, services: ServicesDependency) -> Response:
     """Send every entry as a line of JSON, oldest first."""
     # Asked before the answer starts: afterwards an unknown dataset could no longer be a 404.
     services.reader.dataset(dataset)
-    return StreamingResponse(_chunks(services.reader.export(dataset)), media_type=_NDJSON)
+    lines = (json_text(fields) + "\n" for fields in services.reader.export(dataset))
+    return StreamingResponse(_chunks(lines), media_type=_NDJSON)
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:

@@ -6,8 +6,8 @@ from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, d
 from dpledger.api.http.body import LISTS
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.http.problems import ALREADY_EXISTS, INVALID_INPUT
-from dpledger.api.http.rendering import to_json_response
 from dpledger.api.http.routing import GuardedRoute, require_scope
+from dpledger.api.responses import to_json_response
 from dpledger.api.schemas.requests import PartitionsBody
 from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer
 from dpledger.auth.scopes import Scope

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Response
 
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
-from dpledger.api.http.rendering import with_etag
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.queries.forecast import charge_query, forecast, read_state
 from dpledger.api.queries.requests import (
@@ -23,6 +22,7 @@ from dpledger.api.queries.requests import (
 )
 from dpledger.api.queries.worker import TOO_HARD
 from dpledger.api.queries.worker_pool import BUSY, to_raw_response
+from dpledger.api.responses import with_etag
 from dpledger.api.schemas.query_responses import (
     AmplificationAnswer,
     CalibrationAnswer,

@@ -11,8 +11,8 @@ from dpledger.api.http.problems import (
     RESERVATION_CLOSED,
     UNPROVEN,
 )
-from dpledger.api.http.rendering import to_json_response
 from dpledger.api.http.routing import GuardedRoute, caller_of, require_scope
+from dpledger.api.responses import to_json_response
 from dpledger.api.schemas.requests import DATASET_NAME, ReservationBody, SettlementBody
 from dpledger.api.schemas.responses import (
     ReservationAnswer,
@@ -23,8 +23,8 @@ from dpledger.api.schemas.responses import (
 from dpledger.api.services import is_expensive
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.model.entries import parse_identifier
 from dpledger.ledger.model.requests import Settlement
-from dpledger.ledger.responses import parse_identifier
 
 __all__ = ["router"]
 

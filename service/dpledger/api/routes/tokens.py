@@ -5,12 +5,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency
-from dpledger.api.http.idempotency import REPLAYED_HEADER
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
 from dpledger.api.http.problems import INVALID_INPUT
-from dpledger.api.http.rendering import to_json_response
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.logs import log_event
+from dpledger.api.responses import REPLAYED_HEADER, to_json_response
 from dpledger.api.schemas.requests import TokenBody
 from dpledger.api.schemas.responses import TokenMadeAnswer, TokenPage
 from dpledger.api.services import Services

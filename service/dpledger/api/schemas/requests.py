@@ -17,8 +17,8 @@ from dpledger.accounting.validation import check_orders
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
 from dpledger.ledger.filters import filter_names
+from dpledger.ledger.model.entries import parse_identifier
 from dpledger.ledger.model.requests import Spend
-from dpledger.ledger.responses import parse_identifier
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
 
 __all__ = [

@@ -9,7 +9,6 @@ covers the step description, its purpose and the amounts bit for bit.
 import datetime as dt
 import enum
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from json.encoder import encode_basestring_ascii
@@ -21,7 +20,17 @@ from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.model.budget import Budget
 
-__all__ = ["GENESIS", "Charge", "Entry", "EntryKind", "instant", "moment", "quoted"]
+__all__ = [
+    "GENESIS",
+    "Charge",
+    "Entry",
+    "EntryKind",
+    "identifier",
+    "instant",
+    "moment",
+    "parse_identifier",
+    "quoted",
+]
 
 quoted = encode_basestring_ascii
 """A text as JSON."""
@@ -87,16 +96,6 @@ class Charge:
             "epsilons": self.cost.epsilons.tolist(),
         }
 
-    @cached_property
-    def cost_text(self) -> str:
-        """The same as JSON."""
-        return json.dumps(self.cost_fields, separators=(",", ":"), allow_nan=False)
-
-    @cached_property
-    def sample_text(self) -> str:
-        """The sample's fields as JSON."""
-        return json.dumps(self.step.sample.fields(), separators=(",", ":"), allow_nan=False)
-
     @property
     def declared(self) -> bool:
         """Whether any part of the cost is the caller's own statement."""
@@ -160,6 +159,19 @@ class Entry:
     def hash(self) -> bytes:
         """SHA-256 of the previous hash and the canonical text."""
         return hashlib.sha256(self.previous + self.canonical.encode()).digest()
+
+
+def identifier(dataset: str, sequence: int) -> str:
+    """The public id of what the entry made: an authorization, its sample, or a reservation."""
+    return f"{dataset}~{sequence}"
+
+
+def parse_identifier(value: str) -> tuple[str, int] | None:
+    """Dataset and sequence number of an id, or None where it is not one."""
+    dataset, tilde, digits = value.rpartition("~")
+    if not (tilde and dataset and digits.isascii() and digits.isdigit() and len(digits) < 19):
+        return None
+    return dataset, int(digits)
 
 
 @lru_cache(maxsize=64)

@@ -1,15 +1,13 @@
-"""Requests before anything is looked up, and their answers."""
+"""Requests before anything is looked up."""
 
 from dataclasses import dataclass
 
-from dpledger.accounting.errors import AccountingError
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.steps import Release
-from dpledger.ledger.errors import LedgerError
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.ports import IdempotentRequest
 
-__all__ = ["Answer", "Authorization", "Reply", "Settlement", "Spend"]
+__all__ = ["Authorization", "Settlement", "Spend"]
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,3 @@ class Settlement:
     used: int
     statement: str | None = None
     by_admin: bool = False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """``granted`` or ``refused``, the body as JSON text, and whether it was given before."""
-
-    outcome: str
-    body: str
-    replayed: bool = False
-
-
-Reply = Answer | LedgerError | AccountingError
-"""What one request of a group gets; an error concerns that request alone."""

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from dpledger.ledger.retry import run_in_transaction
+from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.storage.engine.database import Database
 from dpledger.storage.engine.session import Row, Session
 from dpledger.storage.read_models.fractions import WHOLE

@@ -9,10 +9,9 @@ from sqlalchemy import BigInteger, Integer, Select, Table, and_, bindparam, lite
 from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.errors import NotFound
-from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind, identifier
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest, NewEntry, StoredEntry
-from dpledger.ledger.responses import identifier
 from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import KIND_CODES, KINDS, entry_key
 from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, select_in_list

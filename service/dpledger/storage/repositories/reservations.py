@@ -18,10 +18,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.errors import NotFound, ReservationClosed
 from dpledger.ledger.model.commands import Reservation
-from dpledger.ledger.model.entries import Entry, EntryKind
+from dpledger.ledger.model.entries import Entry, EntryKind, identifier
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import Held, ReservationRow
-from dpledger.ledger.responses import identifier
 from dpledger.storage.engine.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
 from dpledger.storage.engine.in_clauses import of_dataset
 from dpledger.storage.engine.session import Row, Session

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, or_, select, text, update
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
-from dpledger.ledger.retry import run_in_transaction
+from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.storage.engine.database import Database
 from dpledger.storage.engine.in_clauses import in_list, questions, rows_of_each
 from dpledger.storage.engine.session import Query, Row, Session
