@@ -20,6 +20,7 @@ from dpledger.api.http.routing import SECURITY_SCHEME
 from dpledger.api.logs import log_event
 from dpledger.api.metrics import Metrics
 from dpledger.api.routes import (
+    allocations,
     authorizations,
     costs,
     datasets,
@@ -43,6 +44,7 @@ from dpledger.settings import Settings
 __all__ = ["LedgerApp", "create_app"]
 
 _ROUTES = (
+    allocations,
     authorizations,
     costs,
     datasets,

@@ -180,8 +180,8 @@ class Direct:
         """How many more such steps fit, computed here."""
         with one_line_failures():
             asked = ForecastBody.model_validate(body)
-            state = read_state(self._open(), name, asked.partition)
-            return forecast(state, evaluate_reply(canonical(charge_query(asked, state[0]))))
+            state = read_state(self._open(), name, asked.partition, asked.allocation)
+            return forecast(state, evaluate_reply(canonical(charge_query(asked, state.ledger))))
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key, in the application's own transaction."""

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.idempotency import NO_DATASET
 from dpledger.ledger.marks import HighWaterMarks
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.state import Partition
 from dpledger.ledger.ports import (
@@ -27,8 +28,8 @@ from dpledger.storage.engine.cache import Cache, TransactionCache
 from dpledger.storage.engine.database import Database
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.in_clauses import rows_of_each
+from dpledger.storage.repositories import allocations, entries, partitions, reservations, runs
 from dpledger.storage.repositories import datasets as states
-from dpledger.storage.repositories import entries, partitions, reservations, runs
 from dpledger.storage.repositories import idempotency as answers
 from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
@@ -173,6 +174,24 @@ class SqlStorage:
         with self.database.read() as session:
             size = states.budget_of(session, dataset_id).size
             return partitions.partitions_page(session, dataset_id, after, limit, size)
+
+    def allocation(self, dataset_id: int, name: str) -> Allocation | None:
+        """One allocation as last committed, returned ones too; None where there is none of this name."""
+        with self.database.read() as session:
+            try:
+                return allocations.find_allocations(session, dataset_id, [name])[name]
+            except NotFound:
+                return None
+
+    def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
+        """Allocations by the sequence numbers of the entries that opened them."""
+        with self.database.read() as session:
+            return allocations.allocations_page(session, dataset_id, after, limit)
+
+    def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
+        """How many allocations are open, and how many were returned."""
+        with self.database.read() as session:
+            return allocations.count_allocations(session, dataset_id)
 
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""

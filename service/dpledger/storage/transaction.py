@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.marks import HighWaterMarks, Mark
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
@@ -22,6 +23,7 @@ from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.failures import Busy
 from dpledger.storage.engine.in_clauses import rows_of_each
 from dpledger.storage.engine.session import Session
+from dpledger.storage.repositories import allocations as allocation_rows
 from dpledger.storage.repositories import budgets, charges, refusals, reservations, tokens
 from dpledger.storage.repositories import burn_down as levels
 from dpledger.storage.repositories import datasets as states
@@ -182,6 +184,15 @@ class SqlTransaction:
         """Insert or update partitions; raises AlreadyExists for a name that is taken."""
         self._state(dataset_id)
         partition_rows.save_partitions(self._session, self._cache, dataset_id, partitions)
+
+    def allocations(self, dataset_id: int, names: Sequence[str]) -> dict[str, Allocation]:
+        """Allocations by name, returned ones too; raises NotFound for a name that is not there."""
+        return allocation_rows.find_allocations(self._session, self._state(dataset_id).dataset_id, names)
+
+    def save_allocations(self, dataset_id: int, allocations: Iterable[Allocation]) -> None:
+        """Insert or update allocations; raises AlreadyExists for a name that is taken."""
+        self._state(dataset_id)
+        allocation_rows.save_allocations(self._session, self._cache, dataset_id, allocations)
 
     def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
         """Keep what was refused, for whoever looks after the dataset."""

@@ -149,3 +149,4 @@ class ForecastBody(Body):
     releases: Releases
     sample: SampleBody | None = None
     partition: Name | None = None
+    allocation: Name | None = None

@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
-from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
+from dpledger.api.http.problems import ADJACENCY_MISMATCH, ALLOCATION_RETURNED, UNPROVEN, UNREACHABLE
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.queries.forecast import charge_query, forecast, read_state
 from dpledger.api.queries.requests import (
@@ -77,13 +77,15 @@ async def post_calibrations(
     responses={200: {"model": ForecastAnswer}},
     summary="How many more such steps fit",
 )
-@require_scope(Scope.READ, may_answer=_PROBLEMS)
+@require_scope(Scope.READ, may_answer=[*_PROBLEMS, ALLOCATION_RETURNED])
 async def post_forecast(
     dataset: str, body: ForecastBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
-    state = await anyio.to_thread.run_sync(read_state, services.storage, dataset, body.partition)
-    found = await services.questions.ask(charge_query(body, state[0]), caller.id)
+    state = await anyio.to_thread.run_sync(
+        read_state, services.storage, dataset, body.partition, body.allocation
+    )
+    found = await services.questions.ask(charge_query(body, state.ledger), caller.id)
     if found[0] != 200:
         return to_raw_response(found, services.questions.retry_seconds).response()
     return with_etag(forecast(state, json.loads(found[1])))

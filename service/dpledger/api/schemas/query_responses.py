@@ -61,6 +61,7 @@ class ForecastAnswer(Proven):
 
     dataset: str
     partition: str | None = None
+    allocation: str | None = None
     sequence: int
     fits: int
     remaining: Remaining

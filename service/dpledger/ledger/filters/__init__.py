@@ -2,6 +2,7 @@
 
 from dpledger.ledger.filters.renyi import RenyiCurveFilter, RenyiOrderFilter, WeightedOrdersFilter
 from dpledger.ledger.filters.scalar import GaussianFilter, ZcdpFilter
+from dpledger.ledger.filters.shared import SharedFilter
 from dpledger.ledger.model.filter import Filter, Meter, filter_named, filter_names, register, unregister
 
 __all__ = ["Filter", "Meter", "filter_named", "filter_names", "register", "unregister"]
@@ -12,5 +13,6 @@ for _filter in (
     WeightedOrdersFilter(),
     RenyiOrderFilter(),
     RenyiCurveFilter(),
+    SharedFilter(),
 ):
     register(_filter)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Select, Table, and_, bindparam, literal_column, select
+from sqlalchemy import BigInteger, Column, Integer, Select, Table, and_, bindparam, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.errors import NotFound
@@ -18,7 +18,7 @@ from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, s
 from dpledger.storage.engine.session import Query, Row, Session
 from dpledger.storage.repositories.charges import NumberedCharge, charge_number, find_charges
 from dpledger.storage.repositories.surrogate_ids import actor_number, run_number
-from dpledger.storage.tables import RARE_KIND, actors, charges, entries, partitions, runs
+from dpledger.storage.tables import RARE_KIND, actors, allocations, charges, entries, partitions, runs
 
 __all__ = [
     "References",
@@ -53,9 +53,11 @@ _ENTRY = (
         entries.c.reservation,
         entries.c.expires_at_us,
         entries.c.detail,
+        entries.c.allocation,
         entries.c.hash,
         entries.c.charge,
         partitions.c.name,
+        allocations.c.name,
         entries.c.request,
         entries.c.fraction,
         entries.c.key,
@@ -72,9 +74,16 @@ _ENTRY = (
     .outerjoin(runs, _has_number(runs, entries.c.run))
     .outerjoin(charges, _has_number(charges, entries.c.charge))
     .outerjoin(partitions, _has_number(partitions, entries.c.partition))
+    .outerjoin(
+        allocations,
+        and_(
+            allocations.c.dataset_id == entries.c.dataset_id,
+            allocations.c.sequence == entries.c.allocation,
+        ),
+    )
     .where(of_dataset(entries.c.dataset_id))
 )
-_CHARGE, _KEY = 15, -1
+_CHARGE, _KEY = 16, -1
 _BY_SEQUENCE = _ENTRY.where(entries.c.sequence == bindparam("sequence", type_=BigInteger))
 
 
@@ -94,7 +103,7 @@ def _page(wanted: frozenset[str], rare: bool, newest_first: bool) -> Select[Any]
     after = bindparam("after", type_=BigInteger)
     page = _ENTRY.where(entries.c.sequence < after if newest_first else entries.c.sequence > after)
     for name in sorted(wanted):
-        page = page.where(entries.c[name] == bindparam(name, type_=Integer))
+        page = page.where(entries.c[name] == bindparam(name, type_=entries.c[name].type))
     if rare:
         # Word for word the index's own condition: neither database would infer it.
         page = page.where(literal_column(f"entries.{RARE_KIND}"))
@@ -102,11 +111,16 @@ def _page(wanted: frozenset[str], rare: bool, newest_first: bool) -> Select[Any]
     return page.order_by(order).limit(bindparam("limit", type_=Integer))
 
 
-def _number_by_name(table: Table) -> Select[Any]:
-    return select(table.c.number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
+def _by_name(number: Column[Any]) -> Select[Any]:
+    table = number.table
+    return select(number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
 
 
-_NUMBER_BY_NAME = {"run": _number_by_name(runs), "partition": _number_by_name(partitions)}
+_NUMBER_BY_NAME = {
+    "run": _by_name(runs.c.number),
+    "partition": _by_name(partitions.c.number),
+    "allocation": _by_name(allocations.c.sequence),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +174,7 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
         None if call is None else entry_key(dataset_id, call),
         None if call is None else call.request,
         entry.detail,
+        entry.allocation,
     )
 
 
@@ -228,6 +243,6 @@ def _decode(session: Session, dataset_id: int, rows: Sequence[Row]) -> list[Stor
 
 def _stored_entry(row: Row, known: dict[int, Charge]) -> StoredEntry:
     sequence, kind, at_us, actor, previous, *rest = row
-    *optional, hash_, charge, partition_name, request, fraction, _key = rest
+    *optional, hash_, charge, partition_name, allocation_name, request, fraction, _key = rest
     entry = Entry(sequence, KINDS[kind], at_us, actor, GENESIS if previous is None else previous, *optional)
-    return StoredEntry(entry, hash_, known.get(charge), partition_name, request, fraction)
+    return StoredEntry(entry, hash_, known.get(charge), partition_name, request, fraction, allocation_name)

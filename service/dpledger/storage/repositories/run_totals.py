@@ -1,7 +1,8 @@
 """Totals per run and per purpose, added up with every entry.
 
 Amounts that one group of entries adds are scaled and added once, so the last places of a sum depend on
-how its entries were grouped. Every rounding is upwards: the sum is never below the exact one.
+how its entries were grouped. Every rounding is upwards: the sum is never below the exact one. Under a shared
+budget only entries are counted: the amounts of different allocations are of different things.
 """
 
 import functools
@@ -116,6 +117,13 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     return min(2**15 - 1, 1 + round(_STEPS_A_DOUBLING * (exponent - _SMALLEST)))
 
 
+def _place(budget: Budget, after: "_Sum") -> int:
+    """Where a sum stands among others; by its entries where amounts do not add up over allocations."""
+    if budget.filter.allocates:
+        return min(2**15 - 1, 1 + int(_STEPS_A_DOUBLING * math.log2(1 + after.entries)))
+    return magnitude(budget, after.amounts)
+
+
 Change = tuple[Executable, dict[str, Any]]
 
 
@@ -179,7 +187,9 @@ def _add(
     for number, tally in tallies.items():
         place = (table.name, number)
         count, amounts, last_at_us = known.get(place) or stored[place]
-        for fingerprint, times in tally.repetitions.items():
+        # The amounts of different allocations are of different things: only entries are counted there.
+        spent = {} if state.budget.filter.allocates else tally.repetitions
+        for fingerprint, times in spent.items():
             each = charge_number(session, cache, state.dataset_id, fingerprint).amounts
             amounts = add(amounts, scale(each, times, Direction.UP), Direction.UP)
         after[place] = _Sum(count + tally.entries, amounts, max(last_at_us, tally.last_at_us))
@@ -205,7 +215,7 @@ def _new_values(state: LedgerState, number: int, after: _Sum) -> dict[str, Any]:
         "new_entries": after.entries,
         "new_amounts": vector_to_bytes(after.amounts),
         "new_last_at_us": after.last_at_us,
-        "new_magnitude": magnitude(state.budget, after.amounts),
+        "new_magnitude": _place(state.budget, after),
     }
 
 
