@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.repository import SqlTransaction
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
 PATH = "/v1/datasets/users/partitions"

@@ -89,7 +89,7 @@ def test_numbers_of_numpy_are_written_as_number_text() -> None:
     assert number_text({"a": np.float64(0.1), "b": 1e300}) == '{"a":0.1,"b":1e+300}'
 
 
-def test_what_is_not_finite_is_never_told() -> None:
+def test_what_is_not_finite_is_never_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         json_text({"a": float("nan")})
 

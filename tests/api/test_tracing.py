@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
+from starlette.types import Scope
 
 from dpledger.api.app import create_app
-from dpledger.api.fast_path import AuthorizationEndpoint
+from dpledger.api.fast_path import dataset_in
 from dpledger.api.logs import JsonFormatter
-from dpledger.api.responses import RawResponse
 from dpledger.settings import InvalidSettings, Settings
 from tests.api.service import Service, SetClock, made
 
@@ -68,13 +68,13 @@ def test_tracing_takes_the_same_way_as_without(
     traced: Service, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served_fast: list[str] = []
-    respond = AuthorizationEndpoint.respond
 
-    async def counted(self: AuthorizationEndpoint, dataset: str, *rest: Any) -> RawResponse:
-        served_fast.append(dataset)
-        return await respond(self, dataset, *rest)
+    def counted(scope: Scope) -> str | None:
+        dataset = dataset_in(scope)
+        served_fast.extend([] if dataset is None else [dataset])
+        return dataset
 
-    monkeypatch.setattr(AuthorizationEndpoint, "respond", counted)
+    monkeypatch.setattr("dpledger.api.fast_path.dataset_in", counted)
     traced.open("adult")
     spans.clear()
 
@@ -82,6 +82,8 @@ def test_tracing_takes_the_same_way_as_without(
     refused = traced.as_bearer("").authorize()
 
     assert served_fast == ["adult", "adult"]
+    # The framework's own routes trace their endpoints too.
+    assert spans.get_finished_spans() == tuple(served(spans))
     route = "/v1/datasets/{dataset}/authorizations"
     assert [attributes(span)["http.route"] for span in served(spans)] == [route] * 2
     codes = [attributes(span)["http.response.status_code"] for span in served(spans)]

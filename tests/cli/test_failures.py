@@ -164,7 +164,7 @@ def database(tmp_path: Path) -> Path:
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpledger.storage.engine.engines.BUSY_SECONDS", 0.05)
-    monkeypatch.setattr("dpledger.storage.engine.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("dpledger.storage.engine.session.BUSY_SECONDS", 0.05)
 
 
 @contextlib.contextmanager

@@ -26,10 +26,9 @@ from dpledger.storage.read_models.dashboard import (
     evenly_spaced_numbers,
     reader,
 )
-from dpledger.storage.repositories.burn_down import STEPS
+from dpledger.storage.repositories.datasets import STEPS
 from dpledger.storage.repositories.run_totals import magnitude
-from dpledger.storage.repository import SqlStorage
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.repository import SqlStorage, SqlTransaction
 from tests.api.service import GAUSSIAN, Service, made
 from tests.storage.ledgers import ROOMY, ZCDP, charge, costing, open_ledger, spend, write
 
@@ -403,7 +402,7 @@ def explained(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     ask = SqliteSession.rows
 
     def rows(self: SqliteSession, statement: Any, values: Any, each: Any = ()) -> Any:
-        text = self.texts.of(statement)
+        text = self.texts[statement]
         plan = self._raw.execute(f"EXPLAIN QUERY PLAN {text.sql}", text.positions(values, each))
         plans.extend(row[3] for row in plan.fetchall())
         return ask(self, statement, values, each)

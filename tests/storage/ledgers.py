@@ -16,8 +16,7 @@ from dpledger.ledger.model.commands import Authorize, Command
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
 from dpledger.ledger.model.state import LedgerState, PartitionExtremes
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry
-from dpledger.storage.repository import SqlStorage
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.repository import SqlStorage, SqlTransaction
 
 ACTOR = "token-1"
 ORDERS = np.array([1.5, 2.0, 10.6, 64.0])

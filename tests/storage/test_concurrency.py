@@ -13,10 +13,9 @@ from dpledger.ledger.decide import Granted, Stamp, decide
 from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.ledger.model.commands import Authorize, ChangeBudget, OpenPartitions, Reserve
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
-from dpledger.storage.engine.database import Database
-from dpledger.storage.repository import SqlStorage
+from dpledger.storage.engine.session import Database
+from dpledger.storage.repository import SqlStorage, SqlTransaction
 from dpledger.storage.tables import metadata
-from dpledger.storage.transaction import SqlTransaction
 from tests.storage.ledgers import (
     ACTOR,
     ROOMY,

@@ -15,13 +15,12 @@ from dpledger.ledger.idempotency import run_in_transaction
 from dpledger.ledger.marks import HighWaterMarks
 from dpledger.ledger.model.commands import Authorize
 from dpledger.ledger.ports import EntryFilter
-from dpledger.storage.engine import database, engines
+from dpledger.storage.engine import engines, session
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.failures import Busy, translate_error
 from dpledger.storage.engine.session import LostTransaction
 from dpledger.storage.migrate import upgrade
-from dpledger.storage.repository import SqlStorage
-from dpledger.storage.transaction import SqlTransaction
+from dpledger.storage.repository import SqlStorage, SqlTransaction
 from tests.storage.ledgers import charge, open_ledger, same_book, spend, write
 from tests.support.databases import PostgresqlServer
 
@@ -249,7 +248,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for others only a moment."""
     seconds = 0.3
-    for module in (engines, database):
+    for module in (engines, session):
         monkeypatch.setattr(module, "BUSY_SECONDS", seconds)
     monkeypatch.setitem(engines._POOL, "pool_timeout", seconds)
     monkeypatch.setitem(engines._SERVER_SETTINGS, "lock_timeout", f"{int(1000 * seconds)}ms")

@@ -63,14 +63,14 @@ def test_an_entry_with_its_indexes_takes_few_bytes(storage: SqlStorage, engine: 
 
 
 HOT = {
-    "keys": (entries._sequences_with_keys(32), "ux_entries_key"),
-    "answers": (answers._with_keys(32), "pk_answers|sqlite_autoindex_answers_1"),
-    "tokens": (tokens._valid(2), "pk_tokens|sqlite_autoindex_tokens_1"),
+    "keys": (entries.select_answering(32), "ux_entries_key"),
+    "answers": (answers.select_kept(32), "pk_answers|sqlite_autoindex_answers_1"),
+    "tokens": (tokens.select_valid(2), "pk_tokens|sqlite_autoindex_tokens_1"),
 }
 
 
 def plan_of(session: Session, statement: Any) -> str:
-    text = session.texts.of(statement)
+    text = session.texts[statement]
     values = {"dataset_id": 1, "now_us": 1}
     each = [call(n).key for n in range(sum(name.startswith("each_") for name in text.names))]
     listed = [key.hex() for key in each] if "tokens" in text.sql else each
@@ -93,15 +93,15 @@ def test_a_decision_looks_things_up_by_their_own_index(storage: SqlStorage) -> N
 
 def test_every_statement_is_compiled_once() -> None:
     for texts in (SqliteSession.texts, PostgresqlSession.texts):
-        statement = entries._sequences_with_keys(4)
-        assert texts.of(statement) is texts.of(entries._sequences_with_keys(4))
+        statement = entries.select_answering(4)
+        assert texts[statement] is texts[entries.select_answering(4)]
 
 
 def test_what_is_asked_again_and_again_is_compiled_once(storage: SqlStorage) -> None:
     """Compiled statements are kept for good, so one that is made anew each time would fill the memory."""
     open_ledger(storage)
     with storage.database.read() as session:
-        kept = session.texts._texts
+        kept = session.texts
     counts = set()
     for _ in range(3):
         fractions_left(storage.database, ["adult", "trips"])

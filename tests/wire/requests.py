@@ -330,9 +330,8 @@ def _share(post: Any) -> Iterator[Request]:
     yield post(
         "/v1/datasets/gdp-mu/allocations", {"name": "a", "epsilon": 0.1, "delta": 1e-6, "budget": SHARED}
     )
-    for name in [*parts, None]:
-        spend = _spend(GAUSSIAN) if name is None else {**_spend(GAUSSIAN), "allocation": name}
-        yield post(f"{here}/authorizations", spend)
+    for named in ({"allocation": "team-a"}, {"allocation": "team-b"}, {"allocation": "team-c"}, {}):
+        yield post(f"{here}/authorizations", {**_spend(GAUSSIAN), **named})
     again = post(f"{here}/authorizations", {**_spend(GAUSSIAN), "allocation": "team-a"})
     yield from (again, again)
     yield post(f"{here}/authorizations", {**_spend(COSTLY), "allocation": "team-a"})

@@ -25,19 +25,19 @@ __all__ = [
     "decide_once",
     "decided_list",
     "evaluate_query",
-    "house_of",
+    "services_of",
 ]
 
 SHORT_LIST = 32
 
 
-def house_of(request: Request) -> Services:
+def services_of(request: Request) -> Services:
     """The running service behind a request."""
     services: Services = request.app.state.services
     return services
 
 
-async def intent_of(request: Request) -> IdempotentRequest:
+async def idempotent_request_of(request: Request) -> IdempotentRequest:
     """Who asks, under which key, for what; If-Match is part of what is asked."""
     asked: bytes | None = getattr(request.state, "asked", None)
     if asked is None:
@@ -54,8 +54,8 @@ async def evaluate_query(services: Services, question: BaseModel, caller: Caller
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
-ServicesDependency = Annotated[Services, Depends(house_of)]
-IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(intent_of)]
+ServicesDependency = Annotated[Services, Depends(services_of)]
+IdempotentRequestDependency = Annotated[IdempotentRequest, Depends(idempotent_request_of)]
 
 
 async def decide_once(

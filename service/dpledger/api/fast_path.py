@@ -15,7 +15,7 @@ from fastapi.telemetry._api import _route_selected
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dpledger.api.http.admission import Admission, Guard, admit, hashed_key, hashed_request
+from dpledger.api.http.admission import ROUTE_KEY, Admission, Guard, admit, hashed_key, hashed_request
 from dpledger.api.http.body import LARGE_BODY_BYTES, parse_json
 from dpledger.api.http.problems import invalid_body
 from dpledger.api.metrics import AUTHORIZATIONS
@@ -38,16 +38,6 @@ _PREFIX = "/v1/datasets/"
 _SUFFIX = "/authorizations"
 _ANY_AGE = float("inf")
 _GUARD = Guard(scopes.Scope.SPEND, idempotent=True)
-
-
-@dataclass(frozen=True)
-class _Route:
-    """A route as metrics read it."""
-
-    path: str
-
-
-_ROUTE = _Route(AUTHORIZATIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +73,16 @@ class FastPath:
             await self._app(scope, receive, send)
             return
         endpoint: AuthorizationEndpoint = scope["app"].authorizations
-        scope["route"] = _ROUTE
+        scope[ROUTE_KEY] = AUTHORIZATIONS
         _route_selected(scope=scope, path=AUTHORIZATIONS)
-        answer = await endpoint.respond(dataset, scope, receive)
+        try:
+            # Whether the token still stands is asked again in the transaction: memory of any age will do.
+            admission = await admit(
+                endpoint.services, _GUARD, scope, receive, dataset, max_age_seconds=_ANY_AGE
+            )
+            answer = await endpoint.authorize(dataset, scope["path"], admission)
+        except Exception as error:
+            answer = error_response(error)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -94,43 +91,31 @@ class AuthorizationEndpoint:
     """Reads, checks and queues authorizations; answers each when its group has committed."""
 
     def __init__(self, services: "Services") -> None:
-        self._services = services
+        self.services = services
         self._read: OrderedDict[tuple[str, bytes], ParsedBody] = OrderedDict()
         self._waiting: list[tuple[Authorization, Ticket]] = []
 
-    async def respond(self, dataset: str, scope: Scope, receive: Receive) -> RawResponse:
-        """The response to one request, whatever happens."""
-        try:
-            # Whether the token still stands is asked again in the transaction: memory of any age will do.
-            admission = await admit(self._services, _GUARD, scope, receive, dataset, max_age_seconds=_ANY_AGE)
-            return await self.authorize(dataset, scope["path"], admission)
-        except Exception as error:
-            return error_response(error)
-
     async def authorize(self, dataset: str, path: str, admission: Admission) -> RawResponse:
         """The response to a request that was admitted; raises what turns it away before it is decided."""
-        services, asked = self._services, self._read.get((dataset, admission.body))
+        services, asked = self.services, self._read.get((dataset, admission.body))
         if asked is None:
             asked = await self._read_body(dataset, admission)
         else:
             self._read.move_to_end((dataset, admission.body))
         call = IdempotentRequest(admission.caller.id, hashed_key(path, admission.key), asked.request)
-        mark = services.in_flight.enter(call)
-        try:
+        with services.in_flight.deciding(call):
             decided = await self._enqueue(Authorization(asked.spend, call, asked.charge))
             # Answers are written and signed here, while the next group commits.
             return services.responses.respond(decided)
-        finally:
-            services.in_flight.leave(mark)
 
     async def _read_body(self, dataset: str, admission: Admission) -> ParsedBody:
         body = admission.body
         # What turns a body away tells of the dataset, and no transaction asks about the token first.
-        await self._services.caller(admission.authorization)
-        run = self._services.read if len(body) > LARGE_BODY_BYTES else self._services.compute
+        await self.services.caller(admission.authorization)
+        run = self.services.read if len(body) > LARGE_BODY_BYTES else self.services.compute
         asked = await run(self._parse, dataset, body)
         if asked.charge is None:
-            asked = replace(asked, charge=await self._services.price(asked.spend))
+            asked = replace(asked, charge=await self.services.price(asked.spend))
         if len(body) <= _LONGEST_KEPT_BYTES:
             self._read[dataset, body] = asked
             if len(self._read) > _KEPT_BODIES:
@@ -143,7 +128,7 @@ class AuthorizationEndpoint:
             spend = SpendBody.model_validate(content).to_spend(dataset)
         except ValidationError as error:
             raise invalid_body(error) from None
-        charge = None if is_expensive(spend) else self._services.ledger.charge(spend)
+        charge = None if is_expensive(spend) else self.services.ledger.charge(spend)
         return ParsedBody(spend, charge, hashed_request(content))
 
     def _enqueue(self, authorization: Authorization) -> "Ticket":
@@ -152,7 +137,7 @@ class AuthorizationEndpoint:
         A group that starts with the first request alone costs as much as one with all of them, and its
         thread and the event loop then take the interpreter from each other at every statement.
         """
-        loop = self._services.loop  # asking for the running one is a system call
+        loop = self.services.loop  # asking for the running one is a system call
         ticket: Ticket = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._submit)
@@ -162,7 +147,7 @@ class AuthorizationEndpoint:
     def _submit(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            self._services.committer.submit(waiting)
+            self.services.committer.submit(waiting)
         except Exception as error:  # whatever it is, nobody may wait for ever
             for _, ticket in waiting:
                 if not ticket.done():

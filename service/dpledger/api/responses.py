@@ -130,23 +130,17 @@ class ResponseWriter:
         if isinstance(result, Exception):
             return error_response(result)
         if result.outcome == "granted":
-            body = self.body(result, pause).encode()
-            return _raw_response(201, _JSON_TYPE, body, result.replayed)
+            text = self._grant_text(result) if isinstance(result, Grant) else self.body(result, pause)
+            return _raw_response(201, _JSON_TYPE, text.encode(), result.replayed)
         problem = _refusal_problem(self._refusal_members(result, pause))
         return _raw_response(409, _PROBLEM_TYPE, problem.body, result.replayed)
 
     def body(self, result: Result, pause: Callable[[], None] = no_pause) -> str:
         """The body of a granted result."""
-        if isinstance(result, Grant):
-            drawn_at = result.entry.sequence if result.entry.sample is None else result.entry.sample
-            sample = f'{{"id":{quoted(identifier(result.dataset, drawn_at))},'
-            return self._grant_text(result, sample) + "}"
         if isinstance(result, StoredResult):
             return result.body
-        if isinstance(result, ReservationGrant):
-            # Each repetition draws its own sample, so there is no id to name.
-            ends = f'"times":{result.entry.times},"expires_at":"{moment(result.entry.expires_at_us or 0)}"'
-            return f"{self._grant_text(result, '{')},{ends}}}"
+        if isinstance(result, Grant | ReservationGrant):
+            return self._grant_text(result)
         if isinstance(result, ListResult):
             results = self._item_texts(result.items, pause)
             return f'{{"outcome":"{result.outcome}","results":[{",".join(results)}]}}'
@@ -167,19 +161,25 @@ class ResponseWriter:
             for item in json.loads(body)["items"]
         ]
 
-    def _grant_text(self, grant: Grant | ReservationGrant, sample: str) -> str:
-        """Everything but the closing brace; ``sample`` begins the sample's object."""
+    def _grant_text(self, grant: Grant | ReservationGrant) -> str:
         dataset, entry = grant.dataset, grant.entry
         sample_text, cost_text = _charge_texts(grant.charge)
+        if isinstance(grant, Grant):
+            drawn_at = entry.sequence if entry.sample is None else entry.sample
+            sample_text = f'{{"id":{quoted(identifier(dataset, drawn_at))},{sample_text[1:]}'
+            ends = ""
+        else:
+            # Each repetition draws its own sample, so there is no id to name.
+            ends = f',"times":{entry.times},"expires_at":"{moment(entry.expires_at_us or 0)}"'
         named = "" if grant.partition is None else f'"partition":{quoted(grant.partition)},'
         if grant.allocation is not None:
             named += f'"allocation":{quoted(grant.allocation)},'
         return (
             f'{{"id":{quoted(identifier(dataset, entry.sequence))},"sequence":{entry.sequence},'
             f'"dataset":{quoted(dataset)},"run":{quoted(entry.run or "")},{named}'
-            f'"sample":{sample}{sample_text[1:]},"cost":{cost_text},'
+            f'"sample":{sample_text},"cost":{cost_text},'
             f'"remaining":{number_text(grant.budget.remaining_at(grant.fraction))},'
-            f'"receipt":"{self._signer.sign(grant_statement(dataset, entry, grant.charge))}"'
+            f'"receipt":"{self._signer.sign(grant_statement(dataset, entry, grant.charge))}"{ends}}}'
         )
 
     def _item_texts(self, items: Sequence[ListItem], pause: Callable[[], None]) -> list[str]:

@@ -31,7 +31,7 @@ from dpledger.ledger.receipts import Signer
 from dpledger.ledger.results import Decided
 from dpledger.ledger.service import LedgerService
 from dpledger.settings import Settings
-from dpledger.storage.engine.database import Database
+from dpledger.storage.engine.session import Database
 from dpledger.storage.mark_file import MarkFile, UnusableMarkFile
 from dpledger.storage.read_models.fractions import fractions_left
 from dpledger.storage.replication import has_several_hosts

@@ -7,7 +7,7 @@ import anyio.to_thread
 
 from dpledger.api.logs import log_event
 from dpledger.ledger.errors import Unavailable
-from dpledger.storage.engine.database import Database
+from dpledger.storage.engine.session import Database
 from dpledger.storage.replication import Replication, read_replication
 
 __all__ = ["StandbyWatch"]

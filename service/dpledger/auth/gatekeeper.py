@@ -6,6 +6,7 @@ checked again inside the deciding transaction (``Transaction.revoked``), where n
 """
 
 import hmac
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -87,7 +88,13 @@ class Gatekeeper:
         kept = self._kept.get(token.id)
         if kept is None or self._elapsed() - kept.read_at > max_age_seconds:
             return None
-        return self._check(kept, token)
+        row = kept.row
+        if not hmac.compare_digest(row.keyed_hash, self._hasher.hash(token)):
+            raise Unauthenticated
+        expired = row.expires_at_us is not None and row.expires_at_us <= self._clock.now_us()
+        if expired or row.revoked_at_us is not None:
+            raise Unauthenticated
+        return kept.caller
 
     def revoke(self, token_id: str) -> None:
         """End a token; raises NotFound."""
@@ -102,22 +109,15 @@ class Gatekeeper:
             row = self._store.get(token.id)
         except NotFound:
             raise Unauthenticated from None
-        kept = _Kept(row, _caller(row), self._elapsed())
         with self._guard:
-            self._kept[token.id] = kept
+            self._kept[token.id] = _Kept(row, _caller(row), self._elapsed())
             self._kept.move_to_end(token.id)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return self._check(kept, token)
-
-    def _check(self, kept: _Kept, token: TokenSecret) -> Caller:
-        row = kept.row
-        if not hmac.compare_digest(row.keyed_hash, self._hasher.hash(token)):
+        caller = self.find_cached(token, math.inf)
+        if caller is None:  # revoked at this moment
             raise Unauthenticated
-        expired = row.expires_at_us is not None and row.expires_at_us <= self._clock.now_us()
-        if expired or row.revoked_at_us is not None:
-            raise Unauthenticated
-        return kept.caller
+        return caller
 
 
 def bearer_token(authorization: str | None) -> TokenSecret:

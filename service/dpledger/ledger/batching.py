@@ -77,16 +77,27 @@ class GroupCommitter:
             thread.join()
 
     def _work(self) -> None:
-        while (taken := self._take()) is not None:
+        name: str | None = None
+        while (taken := self._take(name)) is not None:
             name, group = taken
             try:
-                self._deliver(self._decide_group(name, group))
+                decided = self._decide(name, [request for request, _ in group])
+            except Exception as error:  # a failed transaction concerns all of its group
+                decided = [error] * len(group)
+            try:
+                self._deliver([(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)])
             except Exception:  # whoever waited is gone; the others must not wait for ever
                 logger.exception("replies could not be delivered")
-            self._done(name)
 
-    def _take(self) -> tuple[str, list[tuple[Authorization, Any]]] | None:
+    def _take(self, finished: str | None) -> tuple[str, list[tuple[Authorization, Any]]] | None:
+        """Let go of the dataset that was finished and wait for the next group; None at the end."""
         with self._changed:
+            if finished is not None:
+                queue = self._queues.pop(finished)
+                if queue.waiting:  # behind the others, so that datasets take turns
+                    queue.busy = False
+                    self._queues[finished] = queue
+                self._changed.notify_all()
             while True:
                 for name, queue in self._queues.items():
                     if queue.waiting and not queue.busy:
@@ -96,21 +107,6 @@ class GroupCommitter:
                 if self._stopping and not any(queue.waiting for queue in self._queues.values()):
                     return None
                 self._changed.wait()
-
-    def _done(self, name: str) -> None:
-        with self._changed:
-            queue = self._queues.pop(name)
-            if queue.waiting:
-                queue.busy = False
-                self._queues[name] = queue
-            self._changed.notify_all()
-
-    def _decide_group(self, name: str, group: list[tuple[Authorization, Any]]) -> list[tuple[Any, Any]]:
-        try:
-            decided = self._decide(name, [request for request, _ in group])
-        except Exception as error:  # a failed transaction concerns all of its group
-            decided = [error] * len(group)
-        return [(ticket, each) for (_, ticket), each in zip(group, decided, strict=True)]
 
 
 def resolve(decided: list[tuple[Any, Any]]) -> None:

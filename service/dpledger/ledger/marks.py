@@ -102,9 +102,9 @@ class HighWaterMarks:
             for state in states:
                 known = self._marks.get(state.name)
                 if known is None or state.sequence > known.sequence:
-                    self._marks[state.name] = mark_of(state)
+                    self._marks[state.name] = mark = Mark(state.sequence, state.head)
                     if self._store is not None:
-                        self._unsaved[state.name] = mark_of(state)
+                        self._unsaved[state.name] = mark
             self._changed.notify()
 
     def replace(self, name: str, lost: Mark, mark: Mark) -> None:

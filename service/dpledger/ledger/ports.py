@@ -180,7 +180,7 @@ class EntryFilter:
 
 
 class Known(NamedTuple):
-    """What is known of a group's intents, each matched by actor and key: compare ``request``.
+    """What is known of a group's requests, each matched by actor and key: compare ``request``.
 
     ``ended`` are the actors whose tokens are revoked, expired or unknown; ``entries`` and ``answers``
     are what answered a key before.
@@ -210,7 +210,7 @@ class Transaction(Protocol):
         ...
 
     def known(self, dataset_id: int, calls: Sequence[IdempotentRequest], now_us: int) -> "Known":
-        """What is known of intents: whose tokens ended, and what answered their keys before."""
+        """What is known of requests: whose tokens ended, and what answered their keys before."""
         ...
 
     def answers(

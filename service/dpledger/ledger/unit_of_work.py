@@ -60,7 +60,8 @@ class UnitOfWork:
         self._expired: set[int] = set()
         self._refusals: list[Refusal] = []
         self.state = state
-        self._expire_what_is_due()
+        if state.whole.open_reservations or state.partitions:
+            self._expire_what_is_due()
 
     @property
     def found_at(self) -> int:
@@ -193,7 +194,8 @@ class UnitOfWork:
             transaction.save_allocations(dataset_id, self._changed_allocations.values())
         if self._entries:
             transaction.append(self._before, self.state, self._entries)
-        self.write_refusals()
+        if self._refusals:
+            self.write_refusals()
 
     def write_refusals(self) -> None:
         """Store what was refused, and nothing else."""
@@ -232,8 +234,6 @@ class UnitOfWork:
         return partition_extremes(state, (self._changed.get(each.number, each) for each in stored))
 
     def _expire_what_is_due(self) -> None:
-        if not (self.state.whole.open_reservations or self.state.partitions):
-            return
         recount = False
         for due in self._transaction.due_reservations(self.state.dataset_id, self._now_us):
             expired = decide(self.state, Expire(self._as_it_stands(due)), self.stamp(SERVICE_ACTOR))

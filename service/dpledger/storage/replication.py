@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.engine import URL
 
-from dpledger.storage.engine.database import Database
 from dpledger.storage.engine.engines import normalized_url
+from dpledger.storage.engine.session import Database
 
 __all__ = ["Replication", "has_several_hosts", "read_replication"]
 

@@ -1,43 +1,263 @@
-"""The database as the ledger knows it."""
+"""The database as the ledger knows it: storage, and one transaction on it."""
 
 import contextlib
+import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.idempotency import NO_DATASET
-from dpledger.ledger.marks import HighWaterMarks
+from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.model.allocation import Allocation
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
-from dpledger.ledger.model.state import Partition
+from dpledger.ledger.model.entries import Charge, Entry, EntryKind
+from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import (
     DatasetRow,
     EntryFilter,
     Held,
     IdempotentRequest,
+    Known,
+    NewDataset,
+    NewEntry,
+    Refusal,
     ReservationRow,
     RunRow,
+    StoredAnswer,
     StoredEntry,
 )
 from dpledger.storage import migrate
-from dpledger.storage.engine.cache import Cache, TransactionCache
-from dpledger.storage.engine.database import Database
+from dpledger.storage.engine.codec import entry_key
 from dpledger.storage.engine.engines import make_engine
-from dpledger.storage.engine.in_clauses import rows_of_each
-from dpledger.storage.repositories import allocations, entries, partitions, reservations, runs
+from dpledger.storage.engine.session import Database, Session, queries_in_list, select_in_list
+from dpledger.storage.repositories import allocations as allocation_rows
+from dpledger.storage.repositories import budgets, charges, refusals, reservations, runs, tokens
 from dpledger.storage.repositories import datasets as states
-from dpledger.storage.repositories import idempotency as answers
+from dpledger.storage.repositories import entries as entry_rows
+from dpledger.storage.repositories import idempotency as answer_rows
+from dpledger.storage.repositories import partitions as partition_rows
+from dpledger.storage.repositories import run_totals as sums
 from dpledger.storage.repositories.instance import instance_id
-from dpledger.storage.rollback import RollbackGuard, refuse_unless_accepted
-from dpledger.storage.transaction import SqlSnapshot, SqlTransaction
+from dpledger.storage.rollback import RollbackGuard, holds, refuse_unless_accepted
 
-__all__ = ["SqlStorage", "open_storage"]
+__all__ = ["BrokenChain", "NotLocked", "SqlSnapshot", "SqlStorage", "SqlTransaction", "open_storage"]
 
-_REMEMBERED = 65_536
+
+class NotLocked(Exception):
+    """A dataset was to be read or written that this transaction has not locked."""
+
+
+class BrokenChain(Exception):
+    """Entries to be appended do not follow on the state, or do not lead to the one after."""
+
+
+class SqlTransaction:
+    """Implements :class:`dpledger.ledger.ports.Transaction`."""
+
+    def __init__(
+        self,
+        session: Session,
+        guard: RollbackGuard,
+        on_locked: Callable[[float], None] | None = None,
+        began: float = 0.0,
+    ) -> None:
+        self._session = session
+        self._guard = guard
+        self._on_locked = on_locked
+        self._began = began
+        self._locked: dict[int, LedgerState] = {}
+        self.moved: dict[int, LedgerState] = {}
+        """The states that entries were appended to, as they are when this transaction is committed."""
+
+    def lock(self, names: Sequence[str], *, rolled_back: bool = False) -> dict[str, LedgerState]:
+        """Lock the datasets' rows in sorted order and read their states; raises NotFound or RolledBack."""
+        try:
+            found = states.lock_datasets(self._session, names)
+        except NotFound as error:
+            self._guard.check_missing(error.name)
+            raise
+        if self._on_locked is not None:
+            self._on_locked(time.perf_counter() - self._began)
+        if not rolled_back:
+            mark = self._guard.marks.get
+            behind = [each for each in found.values() if mark(each.name) != (each.sequence, each.head)]
+            if behind:
+                self._guard.check(self._session, behind)
+        self._locked.update({state.dataset_id: state for state in found.values()})
+        return found
+
+    def open_dataset(self, dataset: NewDataset) -> LedgerState:
+        """Insert a dataset with an empty ledger and lock it; raises AlreadyExists or RolledBack."""
+        state = states.open_dataset(self._session, dataset)
+        self._guard.check_missing(dataset.name)
+        self._locked[state.dataset_id] = state
+        return state
+
+    def holds(self, state: LedgerState, mark: Mark) -> bool:
+        """Whether a locked ledger has this very entry."""
+        return holds(self._session, self._state(state.dataset_id), mark)
+
+    def known(self, dataset_id: int, calls: Sequence[IdempotentRequest], now_us: int) -> Known:
+        """What is known of requests: whose tokens ended, and what answered their keys before."""
+        actors = sorted({call.actor for call in calls})
+        keys = [entry_key(dataset_id, call) for call in calls]
+        valid, sequences, kept = self._session.rows_of_each(
+            [
+                queries_in_list(tokens.select_valid, actors, now_us=now_us),
+                queries_in_list(entry_rows.select_answering, keys),
+                queries_in_list(answer_rows.select_kept, [each.key for each in calls], dataset_id=dataset_id),
+            ]
+        )
+        return Known(
+            set(actors) - {actor for (actor,) in valid},
+            entry_rows.entries_answering(self._session, dataset_id, calls, sequences) if sequences else {},
+            answer_rows.answers_among(calls, kept) if kept else {},
+        )
+
+    def answers(
+        self, dataset_id: int, calls: Sequence[IdempotentRequest]
+    ) -> dict[IdempotentRequest, StoredAnswer]:
+        """The stored answers for these keys; ``dataset_id`` 0 is for what belongs to no single one."""
+        return answer_rows.answers_to(self._session, dataset_id, calls)
+
+    def keep_answers(
+        self, dataset_id: int, answers: Sequence[tuple[IdempotentRequest, StoredAnswer]]
+    ) -> None:
+        """Store answers under their keys; raises KeyInFlight where another transaction just did."""
+        answer_rows.keep_answers(self._session, dataset_id, answers)
+
+    def keep_charge(self, dataset_id: int, charge: Charge) -> None:
+        """Store a charge under its fingerprint unless it is there."""
+        self._state(dataset_id)
+        if self._session.recall(charges.ChargeKey(dataset_id, charge.fingerprint)) is None:
+            charges.keep_charge(self._session, dataset_id, charge)
+
+    def charge(self, dataset_id: int, fingerprint: bytes) -> Charge:
+        """Read a charge back."""
+        return charges.charge_by_fingerprint(self._session, dataset_id, fingerprint)
+
+    def append(self, before: LedgerState, after: LedgerState, entries: Sequence[NewEntry]) -> None:
+        """Append entries and store the state after them (budget, totals, extremes, sequence, head)."""
+        dataset_id = self._state(before.dataset_id).dataset_id
+        _check_chain(before, after, entries)
+        session, appended = self._session, [each.entry for each in entries]
+        kinds, changed = {entry.kind for entry in appended}, None
+        try:
+            refer = entry_rows.insert_entries(session, dataset_id, entries)
+            if kinds & reservations.RECORDED_KINDS:
+                reservations.record_reservations(session, after, appended)
+            if EntryKind.BUDGET_CHANGED in kinds or after.budget is not before.budget:
+                changed = self._changed_budget(before, after, appended)
+            added = sums.added_to_sums(session, after, appended, refer)
+            states.update_dataset(session, before, after, entries, changed, added)
+        except Exception as error:
+            session.fail(error)
+            raise
+        self._locked[dataset_id] = after
+        self.moved[dataset_id] = after
+
+    def _changed_budget(
+        self, before: LedgerState, after: LedgerState, appended: Iterable[Entry]
+    ) -> tuple[int, int] | None:
+        """Put each budget in force that an entry brings; the last one is the state's.
+
+        Returns its number, and that of what is guaranteed with it.
+        """
+        number, document = None, before.budget.document
+        for entry in appended:
+            if entry.kind is EntryKind.BUDGET_CHANGED:
+                document = json.loads(entry.detail or "{}")["budget"]
+                changed = budgets.budget_from_document(document)
+                number = budgets.put_in_force(self._session, before.dataset_id, entry.sequence, changed)
+        if document != after.budget.document:
+            raise BrokenChain("the budget after the entries is not the one that they bring")
+        if number is None:
+            return None
+        return number, budgets.budget_number(self._session, before.dataset_id, after.guarantee)
+
+    def partitions(self, dataset_id: int, names: Sequence[str]) -> dict[str, Partition]:
+        """Partitions by name; raises NotFound for a name that is not there."""
+        return partition_rows.find_partitions(self._session, dataset_id, names, self._size(dataset_id))
+
+    def all_partitions(self, dataset_id: int) -> Iterator[Partition]:
+        """Every partition in the order of its number."""
+        return partition_rows.all_partitions(self._session, dataset_id, self._size(dataset_id))
+
+    def save_partitions(self, dataset_id: int, partitions: Iterable[Partition]) -> None:
+        """Insert or update partitions; raises AlreadyExists for a name that is taken."""
+        self._state(dataset_id)
+        partition_rows.save_partitions(self._session, dataset_id, partitions)
+
+    def allocations(self, dataset_id: int, names: Sequence[str]) -> dict[str, Allocation]:
+        """Allocations by name, returned ones too; raises NotFound for a name that is not there."""
+        return allocation_rows.find_allocations(self._session, self._state(dataset_id).dataset_id, names)
+
+    def save_allocations(self, dataset_id: int, allocations: Iterable[Allocation]) -> None:
+        """Insert or update allocations; raises AlreadyExists for a name that is taken."""
+        self._state(dataset_id)
+        allocation_rows.save_allocations(self._session, dataset_id, allocations)
+
+    def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
+        """Keep what was refused, for whoever looks after the dataset."""
+        refusals.note_refusals(self._session, self._state(dataset_id), refusals_)
+
+    def budget_at(self, dataset_id: int, sequence: int) -> Budget:
+        """The budget in force at that entry."""
+        return budgets.budget_at(self._session, dataset_id, sequence)
+
+    def entry(self, dataset_id: int, sequence: int) -> StoredEntry:
+        """One entry; raises NotFound."""
+        return entry_rows.find_entry(self._session, self._state(dataset_id), sequence)
+
+    def reservation(self, dataset_id: int, sequence: int) -> Reservation:
+        """An open reservation; raises NotFound or ReservationClosed."""
+        return reservations.open_reservation(self._session, self._state(dataset_id), sequence)
+
+    def due_reservations(self, dataset_id: int, now_us: int) -> list[Reservation]:
+        """Open reservations whose time is over, oldest first."""
+        return reservations.due_reservations(self._session, dataset_id, now_us, self._size(dataset_id))
+
+    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
+        """Those of the tokens that are revoked, expired or unknown now."""
+        return tokens.ended_tokens(self._session, token_ids, now_us)
+
+    def _state(self, dataset_id: int) -> LedgerState:
+        """The locked state: nothing of a dataset is decided or written without its lock."""
+        state = self._locked.get(dataset_id)
+        if state is None:
+            raise NotLocked(f"dataset {dataset_id} is not locked by this transaction")
+        return state
+
+    def _size(self, dataset_id: int) -> int:
+        return self._state(dataset_id).budget.size
+
+
+class SqlSnapshot(SqlTransaction):
+    """The same on a session that cannot write: whoever writes later checks that no state has moved."""
+
+    def lock(self, names: Sequence[str], *, rolled_back: bool = True) -> dict[str, LedgerState]:
+        """Read the datasets' states and lock nothing; raises NotFound."""
+        found = {name: states.find_dataset(self._session, name).state for name in sorted(set(names))}
+        self._locked.update({state.dataset_id: state for state in found.values()})
+        return found
+
+
+def _check_chain(before: LedgerState, after: LedgerState, new: Sequence[NewEntry]) -> None:
+    """Sequence numbers without gaps, each entry on the one before it, the last one the new head."""
+    sequence, head = before.sequence, before.head
+    for each in new:
+        entry = each.entry
+        if entry.sequence != sequence + 1 or entry.previous != head:
+            raise BrokenChain(f"entry {entry.sequence} does not follow entry {sequence}")
+        if each.call is not None and each.call.actor != entry.actor:
+            raise BrokenChain(f"entry {entry.sequence} answers a key of another actor")
+        sequence, head = entry.sequence, entry.hash
+    if not new or (after.dataset_id, after.sequence, after.head) != (before.dataset_id, sequence, head):
+        raise BrokenChain(f"the entries do not lead to entry {after.sequence}")
 
 
 def _ignore(_seconds: float) -> None:
@@ -57,40 +277,28 @@ class SqlStorage:
 
     def __init__(self, engine: Engine) -> None:
         self.database = Database(engine)
-        self._known = Cache(_REMEMBERED)
         self.marks = HighWaterMarks()
         """How far each ledger came; whoever keeps them in a file puts its own here before the first use."""
         self.on_locked: Callable[[float], None] = _ignore
         """Receives how many seconds each transaction waited for its datasets."""
-        # A new connection may lead to another server, where numbers mean what they mean there.
-        event.listen(engine, "connect", lambda *_: self._known.clear())
-
-    def begin(self) -> AbstractContextManager[SqlTransaction]:
-        """A writing transaction: commits at the end of the block, rolls back on an exception."""
-        return self._transaction()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[SqlTransaction]:
-        cache = TransactionCache(self._known)
+    def begin(self) -> Iterator[SqlTransaction]:
+        """A writing transaction: commits at the end of the block, rolls back on an exception."""
         began = time.perf_counter()
         with self.database.begin() as session:
-            transaction = SqlTransaction(
-                session, cache, lambda: self.on_locked(time.perf_counter() - began), self._guard()
-            )
+            # Another state of the database gives other meanings to the numbers that are known.
+            guard = RollbackGuard(self.marks, self.database.known.clear)
+            transaction = SqlTransaction(session, guard, self.on_locked, began)
             yield transaction
-        cache.publish()
         if transaction.moved:
             self.marks.advance(transaction.moved.values())
-
-    def _guard(self) -> RollbackGuard:
-        # Another state of the database gives other meanings to the numbers that are known.
-        return RollbackGuard(self.marks, self._known.clear)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqlTransaction]:
         """One committed state, read as in a transaction; its ``lock`` locks nothing, and it cannot write."""
         with self.database.read() as session:
-            yield SqlSnapshot(session, TransactionCache(self._known))
+            yield SqlSnapshot(session, RollbackGuard(self.marks, self.database.known.clear))
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether running the whole transaction again may succeed (serialization, deadlock)."""
@@ -120,7 +328,7 @@ class SqlStorage:
             return instance_id(session)
 
     def outcome(self, name: str | None, call: IdempotentRequest) -> str | None:
-        """How an intent was answered, ``granted`` or ``refused``; None where nothing is known of it.
+        """How a request was answered, ``granted`` or ``refused``; None where nothing is known of it.
 
         ``name`` is None for what belongs to no single dataset.
         """
@@ -131,10 +339,10 @@ class SqlStorage:
                 )
             except NotFound:
                 return None
-            (sequences,) = rows_of_each(session, [entries.sequences_answering(dataset_id, [call])])
-            if sequences:
+            key = entry_key(dataset_id, call)
+            if select_in_list(session, entry_rows.select_answering, [key]):
                 return "granted"
-            found = answers.answers_to(session, dataset_id, [call]).get(call)
+            found = answer_rows.answers_to(session, dataset_id, [call]).get(call)
             return None if found is None else found.outcome
 
     def datasets(self, after: str, limit: int, search: str | None) -> list[DatasetRow]:
@@ -145,7 +353,7 @@ class SqlStorage:
     def entries(self, dataset_id: int, chosen: EntryFilter) -> list[StoredEntry]:
         """Entries as last committed, charges included."""
         with self.database.read() as session:
-            return entries.entries_page(session, dataset_id, chosen)
+            return entry_rows.entries_page(session, dataset_id, chosen)
 
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
@@ -173,25 +381,25 @@ class SqlStorage:
         """Partitions by number."""
         with self.database.read() as session:
             size = states.budget_of(session, dataset_id).size
-            return partitions.partitions_page(session, dataset_id, after, limit, size)
+            return partition_rows.partitions_page(session, dataset_id, after, limit, size)
 
     def allocation(self, dataset_id: int, name: str) -> Allocation | None:
         """One allocation as last committed, returned ones too; None where there is none of this name."""
         with self.database.read() as session:
             try:
-                return allocations.find_allocations(session, dataset_id, [name])[name]
+                return allocation_rows.find_allocations(session, dataset_id, [name])[name]
             except NotFound:
                 return None
 
     def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
         """Allocations by the sequence numbers of the entries that opened them."""
         with self.database.read() as session:
-            return allocations.allocations_page(session, dataset_id, after, limit)
+            return allocation_rows.allocations_page(session, dataset_id, after, limit)
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
         """How many allocations are open, and how many were returned."""
         with self.database.read() as session:
-            return allocations.count_allocations(session, dataset_id)
+            return allocation_rows.count_allocations(session, dataset_id)
 
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""

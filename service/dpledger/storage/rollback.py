@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from sqlalchemy import BigInteger, bindparam, select
 
@@ -10,8 +11,7 @@ from dpledger.ledger.marks import HighWaterMarks, Mark, mark_of
 from dpledger.ledger.model.entries import EntryKind
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter
-from dpledger.storage.engine.in_clauses import of_dataset
-from dpledger.storage.engine.session import Session
+from dpledger.storage.engine.session import Session, of_dataset
 from dpledger.storage.repositories.entries import entries_page
 from dpledger.storage.tables import entries
 
@@ -31,35 +31,34 @@ def holds(session: Session, state: LedgerState, mark: Mark) -> bool:
     return row is not None and bytes(row[0]) == mark.head
 
 
-class RollbackGuard:
+class RollbackGuard(NamedTuple):
     """Refuses ledgers that lost an entry, unless an administrator has accepted that very loss.
 
     ``forget`` drops what this process remembers of the database's contents.
     """
 
-    def __init__(self, marks: HighWaterMarks, forget: Callable[[], None]) -> None:
-        self._marks = marks
-        self._forget = forget
+    marks: HighWaterMarks
+    forget: Callable[[], None]
 
     def check(self, session: Session, states: Iterable[LedgerState]) -> None:
         """Raise RolledBack for the first locked ledger that no longer holds the entry of its mark."""
         for state in states:
-            mark = self._marks.get(state.name)
-            if mark is None or mark == mark_of(state):
+            mark = self.marks.get(state.name)
+            if mark is None:
                 continue
             if mark.sequence < state.sequence:
                 # Another process has written: one with the same file may know more than this one.
-                mark = self._marks.reread(state.name) or mark
+                mark = self.marks.reread(state.name) or mark
             if not holds(session, state, mark):
-                self._forget()
+                self.forget()
                 refuse_unless_accepted(session, state, mark)
-                self._marks.replace(state.name, mark, mark_of(state))
+                self.marks.replace(state.name, mark, mark_of(state))
 
     def check_missing(self, name: str) -> None:
         """Raise RolledBack for a dataset that is not there, and was."""
-        mark = self._marks.get(name)
+        mark = self.marks.get(name)
         if mark is not None:
-            self._forget()
+            self.forget()
             raise RolledBack(name, mark.sequence, mark.head.hex(), 0)
 
 

@@ -3,8 +3,7 @@
 from sqlalchemy import BigInteger, LargeBinary, bindparam, delete, exists, select, text
 
 from dpledger.ledger.idempotency import run_in_transaction
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.session import Session
+from dpledger.storage.engine.session import Database, Session
 from dpledger.storage.tables import ended_sessions
 
 __all__ = ["SessionStore"]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER",
+    "ROUTE_KEY",
     "Admission",
     "Guard",
     "InFlight",
@@ -49,6 +50,8 @@ __all__ = [
 
 HEADER = "Idempotency-Key"
 MAX_KEY_CHARACTERS = 255
+ROUTE_KEY = "dpledger.route"
+"""Where a request's scope names its route, if the framework has not chosen one."""
 SINGLE_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key", b"if-match"})
 """Headers that a request may carry once: of two, one reader would take the first and another the last."""
 _HASH_BYTES = 16
@@ -206,35 +209,20 @@ def hashed_request(content: Any) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]
 
 
-class InFlight:
-    """The requests that this process is deciding now."""
-
-    def __init__(self) -> None:
-        self._deciding: set[tuple[str, bytes]] = set()
-
-    def __len__(self) -> int:
-        return len(self._deciding)
-
-    def enter(self, call: IdempotentRequest) -> tuple[str, bytes]:
-        """Note that a request is being decided; refuses one that already is."""
-        mark = (call.actor, call.key)
-        if mark in self._deciding:
-            raise KeyInFlight
-        self._deciding.add(mark)
-        return mark
-
-    def leave(self, mark: tuple[str, bytes]) -> None:
-        """Note that it has been answered."""
-        self._deciding.discard(mark)
+class InFlight(set[tuple[str, bytes]]):
+    """The requests that this process is deciding now, by actor and key."""
 
     @contextmanager
     def deciding(self, call: IdempotentRequest) -> Iterator[None]:
-        """Hold a request for as long as it takes to answer it."""
-        mark = self.enter(call)
+        """Hold a request for as long as it takes to answer it; refuses one that is being decided."""
+        mark = call[:2]
+        if mark in self:
+            raise KeyInFlight
+        self.add(mark)
         try:
             yield
         finally:
-            self.leave(mark)
+            self.discard(mark)
 
 
 class RequestContext:
@@ -272,7 +260,8 @@ class RequestContext:
                 raise
             await response(scope, receive, send_with_id)
         finally:
-            self._metrics.observe_request(scope["method"], template_of(scope), time.perf_counter() - arrived)
+            route = scope.get(ROUTE_KEY) or template_of(scope)
+            self._metrics.observe_request(scope["method"], route, time.perf_counter() - arrived)
 
 
 def _request_id(given: bytes | None) -> bytes:

@@ -99,7 +99,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dpledger"'}
 
 @dataclass(frozen=True)
 class Rule:
-    """How one domain error is told: its kind, the attributes and the headers that go with it."""
+    """How one domain error is rendered: its kind, the attributes and the headers that go with it."""
 
     kind: ProblemKind
     members: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """How an error is told; what is in no table is logged and told as an internal error."""
+    """The problem that an error is; what is in no table is logged, and is an internal error."""
     if isinstance(error, RequestValidationError):
         return _validation_problem(error)
     if isinstance(error, HTTPException):
@@ -207,15 +207,15 @@ def field_path(location: Sequence[str | int]) -> str:
     return path.removeprefix(".") or str(location[0])
 
 
-def _told(_request: Request, error: Exception) -> Response:
+def _respond(_request: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
-_TOLD: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, HTTPException, RequestValidationError)
+_RENDERED: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, HTTPException, RequestValidationError)
 
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Answer every foreseen error of ``app`` as a problem; the rest is caught around it."""
-    handler: Callable[[Request, Any], Response] = _told
-    for error in _TOLD:
+    handler: Callable[[Request, Any], Response] = _respond
+    for error in _RENDERED:
         app.add_exception_handler(error, handler)

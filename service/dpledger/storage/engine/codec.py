@@ -81,16 +81,14 @@ def vector_from_bytes(raw: bytes, size: int) -> Floats:
 
 def columns_of_totals(totals: AnyTotals) -> tuple[bytes, bytes, int, str | None]:
     """``spent``, ``reserved``, ``open_reservations``, ``exact``."""
-    spent, reserved = vector_to_bytes(totals.spent), vector_to_bytes(totals.reserved)
-    return spent, reserved, totals.open_reservations, _exact_text(totals)
-
-
-def _exact_text(totals: AnyTotals) -> str | None:
-    """Exact numbers as text, spent and reserved; none of a ledger that adds floats."""
+    spent = vector_to_bytes(totals.spent)
     if not isinstance(totals, ExactTotals):
-        return None
+        return spent, vector_to_bytes(totals.reserved), totals.open_reservations, None
     parts = (totals.exact_spent, totals.exact_reserved)
-    return "|".join([part.text if any(part.numerators) else "" for part in parts])
+    exact = "|".join([part.text if any(part.numerators) else "" for part in parts])
+    # Its floats show nothing held where no reservation is open.
+    reserved = vector_to_bytes(totals.reserved) if totals.open_reservations else b""
+    return spent, reserved, totals.open_reservations, exact
 
 
 def totals_from_columns(

@@ -33,10 +33,8 @@ from dpledger.ledger.model.entries import Charge, EntryKind
 from dpledger.ledger.model.state import Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.storage.engine.codec import KIND_CODES, vector_from_bytes
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
 from dpledger.storage.engine.search import mentioning, pattern_of
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Database, Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.datasets import DATASETS, dataset_of, find_dataset
 from dpledger.storage.repositories.entries import entries_page, find_entries

@@ -6,8 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.in_clauses import in_list, select_in_list
+from dpledger.storage.engine.session import Database, in_list, select_in_list
 from dpledger.storage.tables import datasets
 
 __all__ = ["WHOLE", "basis_points", "fractions_left"]

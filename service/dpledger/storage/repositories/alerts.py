@@ -26,8 +26,7 @@ from sqlalchemy import (
 )
 
 from dpledger.ledger.idempotency import run_in_transaction
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Database, Row, Session
 from dpledger.storage.read_models.fractions import WHOLE
 from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.tables import alerts, datasets

@@ -8,10 +8,8 @@ from sqlalchemy import BigInteger, Integer, Select, SmallInteger, Text, and_, bi
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.model.allocation import Allocation
-from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import columns_of_totals, totals_from_columns
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.budgets import budget_from_document, budget_number
 from dpledger.storage.tables import allocations, budgets
 
@@ -124,9 +122,7 @@ def _decode(row: Row) -> Allocation:
     return Allocation(sequence, name, owner, epsilon, delta, budget, kept, entries, releases, bool(returned))
 
 
-def save_allocations(
-    session: Session, cache: TransactionCache, dataset_id: int, changed: Iterable[Allocation]
-) -> None:
+def save_allocations(session: Session, dataset_id: int, changed: Iterable[Allocation]) -> None:
     """Insert the new ones and update the others; a name belongs to one allocation for good."""
     given = list(changed)
     names = [each.name for each in given]
@@ -135,13 +131,13 @@ def save_allocations(
         if stored.get(each.name, each.sequence) != each.sequence:
             raise AlreadyExists("allocation", each.name)
     fresh = [each for each in given if each.name not in stored]
-    session.insert(allocations, [_columns(session, cache, dataset_id, each) for each in fresh])
+    session.insert(allocations, [_columns(session, dataset_id, each) for each in fresh])
     known = [_changes(dataset_id, each) for each in given if each.name in stored]
     if known:
         session.change_each(_SAVE, known)
 
 
-def _columns(session: Session, cache: TransactionCache, dataset_id: int, allocation: Allocation) -> Row:
+def _columns(session: Session, dataset_id: int, allocation: Allocation) -> Row:
     return (
         dataset_id,
         allocation.sequence,
@@ -149,7 +145,7 @@ def _columns(session: Session, cache: TransactionCache, dataset_id: int, allocat
         allocation.owner,
         allocation.epsilon,
         allocation.delta,
-        budget_number(session, cache, dataset_id, allocation.budget),
+        budget_number(session, dataset_id, allocation.budget),
         *columns_of_totals(allocation.totals),
         allocation.entries,
         allocation.releases,

@@ -7,9 +7,7 @@ from sqlalchemy import and_, bindparam, select
 
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.budget import Budget
-from dpledger.storage.engine.cache import TransactionCache
-from dpledger.storage.engine.in_clauses import of_dataset
-from dpledger.storage.engine.session import Session
+from dpledger.storage.engine.session import Session, of_dataset
 from dpledger.storage.repositories.surrogate_ids import next_number
 from dpledger.storage.tables import budget_changes, budgets
 
@@ -46,16 +44,16 @@ def budget_from_document(document: str) -> Budget:
     return Budget.from_document(document)
 
 
-def find_budget(session: Session, cache: TransactionCache, dataset_id: int, number: int) -> Budget:
+def find_budget(session: Session, dataset_id: int, number: int) -> Budget:
     """A budget by its number."""
     key = ("budget", dataset_id, number)
-    known: Budget | None = cache.get(key)
+    known: Budget | None = session.recall(key)
     if known is None:
         found = session.row(_DOCUMENT, {"dataset_id": dataset_id, "number": number})
         if found is None:
             raise NotFound("budget", str(number))
         known = budget_from_document(found[0])
-        cache.note(key, known)
+        session.found[key] = known
     return known
 
 
@@ -64,15 +62,15 @@ def budget_fingerprint(budget: Budget) -> bytes:
     return hashlib.sha256(budget.document.encode()).digest()
 
 
-def budget_number(session: Session, cache: TransactionCache, dataset_id: int, budget: Budget) -> int:
+def budget_number(session: Session, dataset_id: int, budget: Budget) -> int:
     """The number of a budget, which is stored if it is new."""
     fingerprint = budget_fingerprint(budget)
     key = ("budget number", dataset_id, fingerprint)
-    known: int | None = cache.get(key)
+    known: int | None = session.recall(key)
     if known is None:
         found = session.row(_NUMBER, {"dataset_id": dataset_id, "fingerprint": fingerprint})
         known = _store(session, dataset_id, fingerprint, budget) if found is None else int(found[0])
-        cache.note(key, known)
+        session.found[key] = known
     return known
 
 
@@ -82,11 +80,9 @@ def _store(session: Session, dataset_id: int, fingerprint: bytes, budget: Budget
     return number
 
 
-def put_in_force(
-    session: Session, cache: TransactionCache, dataset_id: int, sequence: int, budget: Budget
-) -> int:
+def put_in_force(session: Session, dataset_id: int, sequence: int, budget: Budget) -> int:
     """Record that a budget applies from an entry on; returns its number."""
-    number = budget_number(session, cache, dataset_id, budget)
+    number = budget_number(session, dataset_id, budget)
     session.insert(budget_changes, [(dataset_id, sequence, number)])
     return number
 

@@ -3,26 +3,31 @@
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.entries import Charge
-from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import (
     Damaged,
     charge_from_columns,
     columns_of_charge,
     vector_from_bytes,
 )
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
-from dpledger.storage.engine.session import Session
+from dpledger.storage.engine.session import Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.surrogate_ids import next_number
 from dpledger.storage.tables import charges
 
-__all__ = ["NumberedCharge", "charge_by_fingerprint", "charge_number", "find_charges", "keep_charge"]
+__all__ = [
+    "ChargeKey",
+    "NumberedCharge",
+    "charge_by_fingerprint",
+    "charge_number",
+    "find_charges",
+    "keep_charge",
+]
 
 _CONTENT = tuple(column for column in charges.c if column.name not in ("dataset_id", "number", "fingerprint"))
 _THIS = of_dataset(charges.c.dataset_id), charges.c.fingerprint == bindparam("fingerprint")
@@ -37,6 +42,13 @@ def _by_number(size: int) -> Select[Any]:
     )
 
 
+class ChargeKey(NamedTuple):
+    """The key under which a session knows a stored charge."""
+
+    dataset_id: int
+    fingerprint: bytes
+
+
 @dataclass(frozen=True, eq=False)
 class NumberedCharge:
     """What appending an entry needs to know of its charge."""
@@ -46,36 +58,32 @@ class NumberedCharge:
     amounts: Floats
 
 
-def keep_charge(session: Session, cache: TransactionCache, dataset_id: int, charge: Charge) -> None:
+def keep_charge(session: Session, dataset_id: int, charge: Charge) -> None:
     """Store a charge unless it is there."""
-    if _known(session, cache, dataset_id, charge.fingerprint) is None:
+    if _known(session, dataset_id, charge.fingerprint) is None:
         number = next_number(session, charges, dataset_id)
         session.insert(charges, [(dataset_id, number, *columns_of_charge(charge))])
         kept = NumberedCharge(number, charge.purpose, charge.amounts)
-        cache.note(("charge", dataset_id, charge.fingerprint), kept)
+        session.found[ChargeKey(dataset_id, charge.fingerprint)] = kept
 
 
-def charge_number(
-    session: Session, cache: TransactionCache, dataset_id: int, fingerprint: bytes
-) -> NumberedCharge:
+def charge_number(session: Session, dataset_id: int, fingerprint: bytes) -> NumberedCharge:
     """A charge that was kept before."""
-    known = _known(session, cache, dataset_id, fingerprint)
+    known = _known(session, dataset_id, fingerprint)
     if known is None:
         raise NotFound("charge", fingerprint.hex())
     return known
 
 
-def _known(
-    session: Session, cache: TransactionCache, dataset_id: int, fingerprint: bytes
-) -> NumberedCharge | None:
-    key = ("charge", dataset_id, fingerprint)
-    known: NumberedCharge | None = cache.get(key)
+def _known(session: Session, dataset_id: int, fingerprint: bytes) -> NumberedCharge | None:
+    key = ChargeKey(dataset_id, fingerprint)
+    known: NumberedCharge | None = session.recall(key)
     if known is None:
         found = session.row(_NUMBER, {"dataset_id": dataset_id, "fingerprint": fingerprint})
         if found is not None:
             number, purpose, raw = found
             known = NumberedCharge(number, purpose, vector_from_bytes(raw, len(raw) // 8))
-            cache.note(key, known)
+            session.found[key] = known
     return known
 
 

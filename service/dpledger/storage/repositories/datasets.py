@@ -1,33 +1,39 @@
-"""Datasets and their states: lock, open, update, list."""
+"""Datasets and their states: lock, open, update, list; and the burn-down history of each.
+
+An entry keeps what was left for whom it was charged, which may be a partition; the burn-down history keeps
+what was left for the dataset as a whole, where it changed by a visible step. A budget that only shrinks
+leaves at most ``STEPS`` points, however many entries spend it.
+"""
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Executable, Integer, Select, and_, bindparam, select, text, update
+from sqlalchemy import Integer, Select, and_, bindparam, select, text, update
 
 from dpledger.accounting.sampling import Adjacency
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import GENESIS
 from dpledger.ledger.model.state import LedgerState, nothing_spent
-from dpledger.ledger.ports import DatasetRow, NewDataset
-from dpledger.storage.engine.cache import TransactionCache
+from dpledger.ledger.ports import DatasetRow, NewDataset, NewEntry
 from dpledger.storage.engine.codec import (
     columns_of_totals,
     extremes_from_bytes,
     extremes_to_bytes,
     totals_from_columns,
 )
-from dpledger.storage.engine.in_clauses import in_list, select_in_list
+from dpledger.storage.engine.failures import Busy
 from dpledger.storage.engine.search import mentioning, pattern_of
-from dpledger.storage.engine.session import Row, Session
-from dpledger.storage.read_models.fractions import basis_points
+from dpledger.storage.engine.session import Row, Session, in_list, select_in_list
+from dpledger.storage.read_models.fractions import WHOLE
 from dpledger.storage.repositories.budgets import budget_from_document, find_budget, put_in_force
-from dpledger.storage.tables import budgets, datasets
+from dpledger.storage.repositories.surrogate_ids import next_number
+from dpledger.storage.tables import budgets, datasets, levels
 
 __all__ = [
     "DATASETS",
+    "STEPS",
     "budget_of",
     "dataset_of",
     "datasets_page",
@@ -37,6 +43,8 @@ __all__ = [
     "update_dataset",
 ]
 
+STEPS = 200
+"""How many steps of a budget are told apart in its burn-down history."""
 _BOOK = (
     datasets.c.id,
     datasets.c.name,
@@ -52,6 +60,8 @@ _BOOK = (
     datasets.c.head,
     datasets.c.guaranteed_since,
 )
+_TOTALS, _CROWD = 6, 10
+"""Where totals begin and extremes stand in a locked row: numbers of budget and guarantee, then ``_BOOK``."""
 _ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
 _guarantees = budgets.alias()
 _ITS_GUARANTEE = and_(_guarantees.c.dataset_id == datasets.c.id, _guarantees.c.number == datasets.c.guarantee)
@@ -92,6 +102,14 @@ _MOVED = (
 )
 
 
+class _Stored(NamedTuple):
+    """A row as this process last read or wrote it under the lock, its state, and what that has left."""
+
+    row: Row
+    state: LedgerState
+    left: float | None = None
+
+
 @functools.cache
 def _move(budget: bool, extremes: bool) -> Any:
     """Update what every entry changes, and a new budget or a changed extremes where there is one."""
@@ -121,20 +139,28 @@ def _page(searching: bool) -> Select[Any]:
     return page.limit(bindparam("limit", type_=Integer))
 
 
-def lock_datasets(session: Session, cache: TransactionCache, names: Sequence[str]) -> dict[str, LedgerState]:
+def lock_datasets(session: Session, names: Sequence[str]) -> dict[str, LedgerState]:
     """Lock datasets in the order of their names and read their states."""
-    rows = select_in_list(session, _lock, sorted(set(names)))
     states: dict[str, LedgerState] = {}
-    for number, largest, *row in rows:
-        budget = find_budget(session, cache, row[0], number)
-        states[row[1]] = _state(row, budget, find_budget(session, cache, row[0], largest))
+    for row in select_in_list(session, _lock, sorted(set(names))):
+        stored: _Stored | None = session.recall(("state", row[2]))
+        # Every column is compared: a row that somebody else has touched is read anew.
+        states[row[3]] = stored.state if stored is not None and stored.row == row else _read(session, row)
     for name in names:
         if name not in states:
             raise NotFound("dataset", name)
     return states
 
 
-def open_dataset(session: Session, cache: TransactionCache, dataset: NewDataset) -> LedgerState:
+def _read(session: Session, row: Row) -> LedgerState:
+    number, largest, *book = row
+    budget = find_budget(session, book[0], number)
+    state = _state(book, budget, find_budget(session, book[0], largest))
+    session.found["state", state.dataset_id] = _Stored(row, state)
+    return state
+
+
+def open_dataset(session: Session, dataset: NewDataset) -> LedgerState:
     """Insert a dataset with an empty ledger, which locks it."""
     values = {
         "name": dataset.name,
@@ -151,20 +177,29 @@ def open_dataset(session: Session, cache: TransactionCache, dataset: NewDataset)
     opened = session.row(_OPEN, values)
     if opened is None:
         raise AlreadyExists("dataset", dataset.name)
-    put_in_force(session, cache, opened[0], 0, dataset.budget)
-    return lock_datasets(session, cache, [dataset.name])[dataset.name]
+    put_in_force(session, opened[0], 0, dataset.budget)
+    return lock_datasets(session, [dataset.name])[dataset.name]
 
 
 def update_dataset(
-    before: LedgerState, after: LedgerState, changed: tuple[int, int] | None, changed_at_us: int, left: float
-) -> tuple[Executable, dict[str, Any]]:
-    """What stores the state after its entries.
+    session: Session,
+    before: LedgerState,
+    after: LedgerState,
+    entries: Sequence[NewEntry],
+    changed: tuple[int, int] | None,
+    others: Sequence[tuple[Any, dict[str, Any]]],
+) -> None:
+    """Store the state after its entries, together with ``others``, and what is left if it visibly changed.
 
-    ``changed`` are the numbers of a new budget and of the guarantee with it, ``left`` is what is left.
-
-    It changes one row, or none where the state does not stand where it was locked.
+    ``changed`` are the numbers of a new budget and of the guarantee with it. Raises Busy where the state does
+    not stand where it was locked.
     """
     spent, reserved, open_reservations, exact = columns_of_totals(after.whole)
+    stored: _Stored | None = session.recall(("state", before.dataset_id))
+    changed_at_us, left = max([each.entry.at_us for each in entries]), entries[-1].fraction
+    # Without partitions, what is left after the last entry is what is left of the whole.
+    if left is None or after.partitions:
+        left = after.fraction_left(None)
     values: dict[str, Any] = {
         "id": before.dataset_id,
         "locked_at": before.sequence,
@@ -176,7 +211,7 @@ def update_dataset(
         "new_exact": exact,
         "new_partitions": after.partitions,
         "new_changed_at_us": changed_at_us,
-        "new_left_basis_points": basis_points(left),
+        "new_left_basis_points": int(WHOLE * left),
     }
     if changed is not None:
         values["new_budget"], values["new_guarantee"] = changed
@@ -184,7 +219,19 @@ def update_dataset(
     # What is stored for an empty extremes depends on the budget.
     if changed is not None or after.extremes is not before.extremes:
         values["new_crowd"] = extremes_to_bytes(after.extremes, after.budget)
-    return _move("new_budget" in values, "new_crowd" in values), values
+    elif stored is not None and stored.state is before:
+        totals = (spent, reserved, open_reservations, exact, stored.row[_CROWD])
+        row = (*stored.row[:_TOTALS], *totals, after.partitions, after.sequence, after.head, stored.row[-1])
+        session.found["state", after.dataset_id] = _Stored(row, after, left)
+    *_, moved = session.change_all([*others, (_move("new_budget" in values, "new_crowd" in values), values)])
+    if moved != 1:  # somebody wrote without the lock
+        raise Busy(f"dataset {after.name} has moved on from entry {before.sequence}")
+    left_before = stored.left if stored is not None and stored.state is before else None
+    if left_before is None:
+        left_before = before.fraction_left(None)
+    if int(STEPS * left) != int(STEPS * left_before):
+        number = next_number(session, levels, after.dataset_id)
+        session.insert(levels, [(after.dataset_id, number, after.sequence, changed_at_us, left)])
 
 
 def find_dataset(session: Session, name: str) -> DatasetRow:

@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Integer, Select, Table, and_, bindparam, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
@@ -12,10 +11,8 @@ from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind, identifier
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest, NewEntry, StoredEntry
-from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import KIND_CODES, KINDS, entry_key
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, select_in_list
-from dpledger.storage.engine.session import Query, Row, Session
+from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.charges import NumberedCharge, charge_number, find_charges
 from dpledger.storage.repositories.surrogate_ids import actor_number, run_number
 from dpledger.storage.tables import RARE_KIND, actors, allocations, charges, entries, partitions, runs
@@ -27,7 +24,7 @@ __all__ = [
     "find_entries",
     "find_entry",
     "insert_entries",
-    "resolve_references",
+    "select_answering",
 ]
 
 _before = entries.alias("before")
@@ -88,8 +85,11 @@ _BY_SEQUENCE = _ENTRY.where(entries.c.sequence == bindparam("sequence", type_=Bi
 
 
 @functools.cache
-def _sequences_with_keys(size: int) -> Select[Any]:
-    """The dataset is in the key already; named here as well, it would tempt the planner to read all of it."""
+def select_answering(size: int) -> Select[Any]:
+    """The sequence numbers of the entries that answered keys.
+
+    The dataset is in the key already; named here as well, it would tempt the planner to read all of it.
+    """
     return select(entries.c.sequence).where(in_list(entries.c.key, size), entries.c.key.is_not(None))
 
 
@@ -123,38 +123,42 @@ _NUMBER_BY_NAME = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class References:
-    """The numbers of what a group of entries refers to."""
+class Reference(NamedTuple):
+    """The numbers of what an entry names."""
 
-    actors: dict[str, int]
-    runs: dict[str | None, int | None]
-    charges: dict[bytes | None, NumberedCharge | None]
-
-
-def resolve_references(
-    session: Session, cache: TransactionCache, dataset_id: int, appended: Sequence[Entry]
-) -> References:
-    """Look up or give out numbers for what entries name; their charges must have been kept before."""
-    found = References({}, {None: None}, {None: None})
-    for entry in appended:
-        if entry.actor not in found.actors:
-            found.actors[entry.actor] = actor_number(session, cache, dataset_id, entry.actor)
-        if entry.run is not None and entry.run not in found.runs:
-            found.runs[entry.run] = run_number(session, cache, dataset_id, entry.run, entry.at_us)
-        if entry.charge is not None and entry.charge not in found.charges:
-            found.charges[entry.charge] = charge_number(session, cache, dataset_id, entry.charge)
-    return found
+    actor: int
+    run: int | None
+    charge: NumberedCharge | None
 
 
-def insert_entries(session: Session, dataset_id: int, new: Sequence[NewEntry], refer: References) -> None:
-    """Write entries."""
+References = dict[tuple[str, str | None, bytes | None], Reference]
+"""By actor, run and charge, as entries name them."""
+
+
+def insert_entries(session: Session, dataset_id: int, new: Sequence[NewEntry]) -> References:
+    """Write entries, whose charges must have been kept before; returns the numbers of what they name."""
+    refer: References = {}
+    for each in new:
+        entry = each.entry
+        key = (entry.actor, entry.run, entry.charge)
+        if key not in refer:
+            refer[key] = session.recall(("reference", dataset_id, *key)) or _refer(session, dataset_id, entry)
     session.insert(entries, [_columns(dataset_id, each, refer) for each in new])
+    return refer
+
+
+def _refer(session: Session, dataset_id: int, entry: Entry) -> Reference:
+    actor = actor_number(session, dataset_id, entry.actor)
+    run = None if entry.run is None else run_number(session, dataset_id, entry.run, entry.at_us)
+    charge = None if entry.charge is None else charge_number(session, dataset_id, entry.charge)
+    refer = Reference(actor, run, charge)
+    session.found["reference", dataset_id, entry.actor, entry.run, entry.charge] = refer
+    return refer
 
 
 def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
     entry, call = new.entry, new.call
-    charge = refer.charges[entry.charge]
+    actor, run, charge = refer[entry.actor, entry.run, entry.charge]
     return (
         dataset_id,
         entry.sequence,
@@ -163,8 +167,8 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
         entry.sample,
         entry.reservation,
         entry.expires_at_us,
-        refer.actors[entry.actor],
-        refer.runs[entry.run],
+        actor,
+        run,
         None if charge is None else charge.number,
         entry.partition,
         entry.times,
@@ -178,17 +182,10 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
     )
 
 
-def sequences_answering(dataset_id: int, calls: Sequence[IdempotentRequest]) -> list[Query]:
-    """What finds the sequence numbers of the entries that answered these intents' keys."""
-    return questions(_sequences_with_keys, [entry_key(dataset_id, call) for call in calls])
-
-
 def entries_answering(
     session: Session, dataset_id: int, calls: Sequence[IdempotentRequest], sequences: Sequence[Row]
 ) -> dict[IdempotentRequest, StoredEntry]:
-    """The entries found by :func:`sequences_answering`, matched by actor and key."""
-    if not sequences:
-        return {}
+    """The entries found by :func:`select_answering`, matched by actor and key."""
     rows = select_in_list(session, _with_sequences, [row[0] for row in sequences], dataset_id=dataset_id)
     stored = dict(zip([row[_KEY] for row in rows], _decode(session, dataset_id, rows), strict=True))
     keys = {call: entry_key(dataset_id, call) for call in calls}

@@ -8,11 +8,10 @@ from sqlalchemy import Select, select, text
 
 from dpledger.ledger.errors import KeyInFlight
 from dpledger.ledger.ports import IdempotentRequest, StoredAnswer
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, questions, rows_of_each
-from dpledger.storage.engine.session import Query, Row, Session
+from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.tables import answers
 
-__all__ = ["answers_among", "answers_to", "keep_answers", "kept_answers"]
+__all__ = ["answers_among", "answers_to", "keep_answers", "select_kept"]
 
 # Both databases read this; Core has no word for it that the two dialects share.
 _KEEP = text(
@@ -22,7 +21,8 @@ _KEEP = text(
 
 
 @functools.cache
-def _with_keys(size: int) -> Select[Any]:
+def select_kept(size: int) -> Select[Any]:
+    """The answers that are kept under keys."""
     return select(answers.c.actor, answers.c.key, answers.c.request, answers.c.outcome, answers.c.body).where(
         of_dataset(answers.c.dataset_id), in_list(answers.c.key, size)
     )
@@ -31,20 +31,15 @@ def _with_keys(size: int) -> Select[Any]:
 def answers_to(
     session: Session, dataset_id: int, calls: Sequence[IdempotentRequest]
 ) -> dict[IdempotentRequest, StoredAnswer]:
-    """The answers kept for these intents, matched by actor and key."""
-    (rows,) = rows_of_each(session, [kept_answers(dataset_id, calls)])
+    """The answers kept for these requests, matched by actor and key."""
+    rows = select_in_list(session, select_kept, [call.key for call in calls], dataset_id=dataset_id)
     return answers_among(calls, rows)
-
-
-def kept_answers(dataset_id: int, calls: Sequence[IdempotentRequest]) -> list[Query]:
-    """What finds the answers kept for these intents."""
-    return questions(_with_keys, [call.key for call in calls], dataset_id=dataset_id)
 
 
 def answers_among(
     calls: Sequence[IdempotentRequest], rows: Sequence[Row]
 ) -> dict[IdempotentRequest, StoredAnswer]:
-    """The answers found, by intent."""
+    """The answers found, by request."""
     by_key = {(actor, key): StoredAnswer(*kept) for actor, key, *kept in rows}
     return {i: by_key[i.actor, i.key] for i in calls if (i.actor, i.key) in by_key}
 

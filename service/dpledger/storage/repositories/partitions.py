@@ -8,10 +8,8 @@ from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, selec
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.model.state import Partition
-from dpledger.storage.engine.cache import TransactionCache
 from dpledger.storage.engine.codec import columns_of_totals, totals_from_columns
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.budgets import budget_from_document, budget_number
 from dpledger.storage.tables import budgets, partitions
 
@@ -113,15 +111,13 @@ def _partition(row: Row, size: int) -> Partition:
     return Partition(number, name, own, totals_from_columns(*totals, size=size))
 
 
-def save_partitions(
-    session: Session, cache: TransactionCache, dataset_id: int, changed: Iterable[Partition]
-) -> None:
+def save_partitions(session: Session, dataset_id: int, changed: Iterable[Partition]) -> None:
     """Insert the new ones and update the others; a name belongs to one number for good."""
     given = list(changed)
     stored = _stored_numbers(session, dataset_id, given)
     fresh = [each for each in given if each.name not in stored]
-    session.insert(partitions, [_columns(session, cache, dataset_id, each) for each in fresh])
-    known = [_changes(session, cache, dataset_id, each) for each in given if each.name in stored]
+    session.insert(partitions, [_columns(session, dataset_id, each) for each in fresh])
+    known = [_changes(session, dataset_id, each) for each in given if each.name in stored]
     if known:
         session.change_each(_SAVE, known)
 
@@ -137,14 +133,12 @@ def _stored_numbers(session: Session, dataset_id: int, given: Sequence[Partition
     return stored
 
 
-def _columns(session: Session, cache: TransactionCache, dataset_id: int, partition: Partition) -> Row:
-    budget = _budget(session, cache, dataset_id, partition)
+def _columns(session: Session, dataset_id: int, partition: Partition) -> Row:
+    budget = _budget(session, dataset_id, partition)
     return (dataset_id, partition.number, partition.name, budget, *columns_of_totals(partition.totals))
 
 
-def _changes(
-    session: Session, cache: TransactionCache, dataset_id: int, partition: Partition
-) -> dict[str, Any]:
+def _changes(session: Session, dataset_id: int, partition: Partition) -> dict[str, Any]:
     spent, reserved, open_reservations, exact = columns_of_totals(partition.totals)
     return {
         "dataset_id": dataset_id,
@@ -153,10 +147,10 @@ def _changes(
         "new_reserved": reserved,
         "new_open": open_reservations,
         "new_exact": exact,
-        "new_budget": _budget(session, cache, dataset_id, partition),
+        "new_budget": _budget(session, dataset_id, partition),
     }
 
 
-def _budget(session: Session, cache: TransactionCache, dataset_id: int, partition: Partition) -> int | None:
+def _budget(session: Session, dataset_id: int, partition: Partition) -> int | None:
     own = partition.budget
-    return None if own is None else budget_number(session, cache, dataset_id, own)
+    return None if own is None else budget_number(session, dataset_id, own)

@@ -22,14 +22,14 @@ from dpledger.ledger.model.entries import Entry, EntryKind, identifier
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import Held, ReservationRow
 from dpledger.storage.engine.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
-from dpledger.storage.engine.in_clauses import of_dataset
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Row, Session, of_dataset
 from dpledger.storage.repositories.allocations import find_allocations_by_sequence
 from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.partitions import find_partitions_by_number
 from dpledger.storage.tables import IS_OPEN, actors, datasets, entries, reservations, runs
 
 __all__ = [
+    "RECORDED_KINDS",
     "datasets_due",
     "due_reservations",
     "held_by_runs",
@@ -39,6 +39,8 @@ __all__ = [
     "reservation_row",
 ]
 
+RECORDED_KINDS = frozenset({EntryKind.RESERVED, *CLOSED_AS})
+"""The kinds of entries that open or close a reservation."""
 _IS_OPEN: ColumnElement[bool] = literal_column(f"reservations.{IS_OPEN}")
 _EXPIRED = reservations.c.expires_at_us <= bindparam("now_us", type_=BigInteger)
 _LIMIT = bindparam("limit", type_=Integer)

@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Executable, Select, Table, and_, bindparam, select, update
 
-from dpledger.accounting.rounding import Direction, add, scale
+from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import Entry, EntryKind
-from dpledger.ledger.model.state import LedgerState
-from dpledger.storage.engine.cache import TransactionCache
-from dpledger.storage.engine.codec import vector_from_bytes, vector_to_bytes
-from dpledger.storage.engine.in_clauses import in_list, of_dataset, select_in_list
-from dpledger.storage.engine.session import Session
-from dpledger.storage.repositories.charges import charge_number
+from dpledger.ledger.model.state import LedgerState, add_up
+from dpledger.storage.engine.codec import CLOSED_AS, vector_from_bytes, vector_to_bytes
+from dpledger.storage.engine.session import Session, in_list, of_dataset, select_in_list
+from dpledger.storage.repositories.charges import ChargeKey, NumberedCharge, charge_number
 from dpledger.storage.repositories.entries import References
 from dpledger.storage.repositories.surrogate_ids import purpose_number
 from dpledger.storage.tables import charges, entries, purposes, runs
@@ -63,17 +61,20 @@ def _charges_of(size: int) -> Select[Any]:
 
 @dataclass
 class _Tally:
-    """What a group of entries adds to one sum: how many they are, and which charges they spend how often."""
+    """What entries add up to: how many they are, and how often they spend which charges.
+
+    Entries of one run that spend one charge have one, as have all that one sum is raised by.
+    """
 
     entries: int = 0
     last_at_us: int = 0
-    repetitions: dict[bytes, int] = field(default_factory=dict)
+    repetitions: defaultdict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, other: "_Alike", fingerprint: bytes | None) -> None:
+    def add(self, other: "_Tally") -> None:
         self.entries += other.entries
         self.last_at_us = max(self.last_at_us, other.last_at_us)
-        if fingerprint is not None:
-            self.repetitions[fingerprint] = self.repetitions.get(fingerprint, 0) + other.times
+        for fingerprint, times in other.repetitions.items():
+            self.repetitions[fingerprint] += times
 
 
 class _Sum(NamedTuple):
@@ -84,8 +85,9 @@ class _Sum(NamedTuple):
     last_at_us: int
 
 
-Sums = dict[tuple[str, int], _Sum]
-"""By table and number."""
+Place = tuple[Table, int]
+"""Where a sum is stored: its table and its number."""
+Sums = dict[Place, _Sum]
 
 
 class _Written(NamedTuple):
@@ -93,15 +95,6 @@ class _Written(NamedTuple):
 
     sequence: int
     sums: Sums
-
-
-@dataclass
-class _Alike:
-    """Entries of one run that spend one charge."""
-
-    entries: int = 0
-    last_at_us: int = 0
-    times: int = 0
 
 
 def magnitude(budget: Budget, amounts: Floats) -> int:
@@ -128,108 +121,97 @@ Change = tuple[Executable, dict[str, Any]]
 
 
 def added_to_sums(
-    session: Session,
-    cache: TransactionCache,
-    state: LedgerState,
-    appended: Sequence[Entry],
-    refer: References,
+    session: Session, state: LedgerState, appended: Sequence[Entry], refer: References
 ) -> list[Change]:
     """What adds the spends of entries, which are written already: authorized or used, never reserved."""
-    by_run: defaultdict[int, _Tally] = defaultdict(_Tally)
-    by_purpose: defaultdict[int, _Tally] = defaultdict(_Tally)
-    reserved = _reserved_charges(session, state.dataset_id, appended)
-    for (run, fingerprint), alike in _alike(appended, reserved).items():
-        number = refer.runs[run]
-        if number is not None:
-            by_run[number].add(alike, fingerprint)
+    dataset_id = state.dataset_id
+    in_runs: defaultdict[Place, _Tally] = defaultdict(_Tally)
+    in_purposes: defaultdict[Place, _Tally] = defaultdict(_Tally)
+    for (run, fingerprint), tally in _alike(session, dataset_id, appended, refer).items():
+        if run is not None:
+            in_runs[runs, run].add(tally)
         if fingerprint is not None:
-            purpose = charge_number(session, cache, state.dataset_id, fingerprint).purpose
-            number = purpose_number(session, cache, state.dataset_id, purpose, alike.last_at_us)
-            by_purpose[number].add(alike, fingerprint)
-    known = _known_sums(cache, state.dataset_id, appended[0].sequence - 1)
-    in_runs = _add(session, cache, state, runs, by_run, known)
-    in_purposes = _add(session, cache, state, purposes, by_purpose, known)
-    cache.note(("sums", state.dataset_id), _Written(state.sequence, in_runs | in_purposes))
-    return [*_changes(state, runs, in_runs), *_changes(state, purposes, in_purposes)]
-
-
-def _known_sums(cache: TransactionCache, dataset_id: int, sequence: int) -> Sums:
-    """The sums that this process wrote last, if no entry of another process came after them."""
-    written: _Written | None = cache.get(("sums", dataset_id))
-    return written.sums if written is not None and written.sequence == sequence else {}
+            number = session.recall(("purpose", dataset_id, fingerprint))
+            if number is None:
+                number = _purpose_of(session, dataset_id, fingerprint, tally.last_at_us)
+            in_purposes[purposes, number].add(tally)
+    sums = _add(session, state, {**in_runs, **in_purposes}, appended[0].sequence - 1)
+    session.found["sums", dataset_id] = _Written(state.sequence, sums)
+    return [
+        (
+            _save(table),
+            {
+                "dataset_id": dataset_id,
+                "number": number,
+                "new_entries": after.entries,
+                "new_amounts": vector_to_bytes(after.amounts),
+                "new_last_at_us": after.last_at_us,
+                "new_magnitude": _place(state.budget, after),
+            },
+        )
+        for (table, number), after in sums.items()
+    ]
 
 
 def _alike(
-    appended: Sequence[Entry], reserved: Mapping[int, bytes]
-) -> dict[tuple[str | None, bytes | None], _Alike]:
-    """Entries by their run and what they spend: most of a group do the same."""
-    found: defaultdict[tuple[str | None, bytes | None], _Alike] = defaultdict(_Alike)
+    session: Session, dataset_id: int, appended: Sequence[Entry], refer: References
+) -> dict[tuple[int | None, bytes | None], _Tally]:
+    """Entries by the number of their run and what they spend: most of a group do the same."""
+    closed = [entry.reservation for entry in appended if entry.reservation is not None]
+    reserved: dict[int, bytes] = (
+        dict(select_in_list(session, _charges_of, closed, dataset_id=dataset_id)) if closed else {}
+    )
+    found: defaultdict[tuple[int | None, bytes | None], _Tally] = defaultdict(_Tally)
     for entry in appended:
-        fingerprint, times = _spent_by(entry, reserved)
-        alike = found[entry.run, fingerprint if times else None]
-        alike.entries += 1
-        alike.times += times
-        alike.last_at_us = max(alike.last_at_us, entry.at_us)
+        fingerprint, times = None, 0
+        if entry.kind is EntryKind.AUTHORIZED:
+            fingerprint, times = entry.charge, 1
+        elif entry.kind in CLOSED_AS and entry.reservation is not None and entry.used:
+            fingerprint, times = reserved[entry.reservation], entry.used
+        tally = found[refer[entry.actor, entry.run, entry.charge].run, fingerprint]
+        tally.entries += 1
+        tally.last_at_us = max(tally.last_at_us, entry.at_us)
+        if fingerprint is not None:
+            tally.repetitions[fingerprint] += times
     return found
 
 
-def _add(
-    session: Session,
-    cache: TransactionCache,
-    state: LedgerState,
-    table: Table,
-    tallies: Mapping[int, _Tally],
-    known: Sums,
-) -> Sums:
-    """The sums of one table after adding to them."""
-    stored = _read_sums(session, state, table, [each for each in tallies if (table.name, each) not in known])
+def _purpose_of(session: Session, dataset_id: int, fingerprint: bytes, at_us: int) -> int:
+    """The number of the purpose that a charge is spent for."""
+    purpose = charge_number(session, dataset_id, fingerprint).purpose
+    number = purpose_number(session, dataset_id, purpose, at_us)
+    session.found["purpose", dataset_id, fingerprint] = number
+    return number
+
+
+def _add(session: Session, state: LedgerState, tallies: Mapping[Place, _Tally], sequence: int) -> Sums:
+    """The sums after adding to them; ``sequence`` is the last entry that is in them."""
+    dataset_id = state.dataset_id
+    written: _Written | None = session.recall(("sums", dataset_id))
+    # This process wrote these last, if no entry of another process came after them.
+    known = written.sums if written is not None and written.sequence == sequence else {}
+    missing = [place for place in tallies if place not in known]
+    stored = _read_sums(session, state, missing) if missing else {}
     after: Sums = {}
-    for number, tally in tallies.items():
-        place = (table.name, number)
+    for place, tally in tallies.items():
         count, amounts, last_at_us = known.get(place) or stored[place]
         # The amounts of different allocations are of different things: only entries are counted there.
         spent = {} if state.budget.filter.allocates else tally.repetitions
         for fingerprint, times in spent.items():
-            each = charge_number(session, cache, state.dataset_id, fingerprint).amounts
-            amounts = add(amounts, scale(each, times, Direction.UP), Direction.UP)
+            charge: NumberedCharge | None = session.recall(ChargeKey(dataset_id, fingerprint))
+            each = (charge or charge_number(session, dataset_id, fingerprint)).amounts
+            amounts = add_up(amounts, each if times == 1 else scale(each, times, Direction.UP))
         after[place] = _Sum(count + tally.entries, amounts, max(last_at_us, tally.last_at_us))
     return after
 
 
-def _read_sums(session: Session, state: LedgerState, table: Table, numbers: Sequence[int]) -> Sums:
-    rows = select_in_list(session, functools.partial(_by_number, table), numbers, dataset_id=state.dataset_id)
-    return {
-        (table.name, number): _Sum(count, vector_from_bytes(raw, state.budget.size), last_at_us)
-        for number, count, raw, last_at_us in rows
-    }
-
-
-def _changes(state: LedgerState, table: Table, after: Sums) -> list[Change]:
-    return [(_save(table), _new_values(state, number, each)) for (_, number), each in after.items()]
-
-
-def _new_values(state: LedgerState, number: int, after: _Sum) -> dict[str, Any]:
-    return {
-        "dataset_id": state.dataset_id,
-        "number": number,
-        "new_entries": after.entries,
-        "new_amounts": vector_to_bytes(after.amounts),
-        "new_last_at_us": after.last_at_us,
-        "new_magnitude": _place(state.budget, after),
-    }
-
-
-def _reserved_charges(session: Session, dataset_id: int, appended: Sequence[Entry]) -> dict[int, bytes]:
-    """The charges of the reservations that entries close, by sequence number."""
-    closed = [entry.reservation for entry in appended if entry.reservation is not None]
-    rows = select_in_list(session, _charges_of, closed, dataset_id=dataset_id)
-    return dict(rows)
-
-
-def _spent_by(entry: Entry, reserved: Mapping[int, bytes]) -> tuple[bytes | None, int]:
-    """Which charge an entry spends, and how often."""
-    if entry.kind is EntryKind.AUTHORIZED:
-        return entry.charge, 1
-    if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED) and entry.reservation is not None:
-        return reserved[entry.reservation], entry.used or 0
-    return None, 0
+def _read_sums(session: Session, state: LedgerState, places: Sequence[Place]) -> Sums:
+    found: Sums = {}
+    for table in (runs, purposes):
+        numbers = [number for each, number in places if each is table]
+        query = functools.partial(_by_number, table)
+        for number, count, raw, last_at_us in select_in_list(
+            session, query, numbers, dataset_id=state.dataset_id
+        ):
+            found[table, number] = _Sum(count, vector_from_bytes(raw, state.budget.size), last_at_us)
+    return found

@@ -4,8 +4,7 @@ from sqlalchemy import Integer, bindparam, select
 
 from dpledger.ledger.ports import RunRow
 from dpledger.storage.engine.codec import vector_from_bytes
-from dpledger.storage.engine.in_clauses import of_dataset
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Row, Session, of_dataset
 from dpledger.storage.tables import runs
 
 __all__ = ["runs_page"]

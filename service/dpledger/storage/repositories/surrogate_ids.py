@@ -4,9 +4,7 @@ from typing import Any
 
 from sqlalchemy import Select, Table, bindparam, func, select
 
-from dpledger.storage.engine.cache import TransactionCache
-from dpledger.storage.engine.in_clauses import of_dataset
-from dpledger.storage.engine.session import Row, Session
+from dpledger.storage.engine.session import Row, Session, of_dataset
 from dpledger.storage.tables import actors, budgets, charges, levels, purposes, refusals, runs
 
 __all__ = ["actor_number", "next_number", "purpose_number", "run_number"]
@@ -31,37 +29,33 @@ def next_number(session: Session, table: Table, dataset_id: int) -> int:
     return 1 if last is None else int(last[0]) + 1
 
 
-def actor_number(session: Session, cache: TransactionCache, dataset_id: int, name: str) -> int:
+def actor_number(session: Session, dataset_id: int, name: str) -> int:
     """The number of an actor, who is stored if new."""
-    return _number(session, cache, actors, dataset_id, name, ())
+    return _number(session, actors, dataset_id, name, ())
 
 
-def run_number(session: Session, cache: TransactionCache, dataset_id: int, name: str, at_us: int) -> int:
+def run_number(session: Session, dataset_id: int, name: str, at_us: int) -> int:
     """The number of a run, which is stored if new, with nothing spent."""
-    return _number(session, cache, runs, dataset_id, name, (0, b"", at_us, at_us, 0))
+    return _number(session, runs, dataset_id, name, (0, b"", at_us, at_us, 0))
 
 
-def purpose_number(
-    session: Session, cache: TransactionCache, dataset_id: int, purpose: str, at_us: int
-) -> int:
+def purpose_number(session: Session, dataset_id: int, purpose: str, at_us: int) -> int:
     """The number of a purpose, which is stored if new, with nothing spent.
 
     One release may name a hundred characters and a step has many releases: more than an index holds.
     """
     name = purpose if len(purpose) <= _LONGEST_NAME else purpose[: _LONGEST_NAME - 1] + "…"
-    return _number(session, cache, purposes, dataset_id, name, (0, b"", at_us, at_us, 0))
+    return _number(session, purposes, dataset_id, name, (0, b"", at_us, at_us, 0))
 
 
-def _number(
-    session: Session, cache: TransactionCache, table: Table, dataset_id: int, name: str, rest: Row
-) -> int:
+def _number(session: Session, table: Table, dataset_id: int, name: str, rest: Row) -> int:
     key = (table.name, dataset_id, name)
-    known: int | None = cache.get(key)
+    known: int | None = session.recall(key)
     if known is not None:
         return known
     found = session.row(_BY_NAME[table], {"dataset_id": dataset_id, "name": name})
     number = next_number(session, table, dataset_id) if found is None else int(found[0])
     if found is None:
         session.insert(table, [(dataset_id, number, name, *rest)])
-    cache.note(key, number)
+    session.found[key] = number
     return number

@@ -10,13 +10,11 @@ from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, or_, sele
 
 from dpledger.ledger.errors import AlreadyExists, NotFound
 from dpledger.ledger.idempotency import run_in_transaction
-from dpledger.storage.engine.database import Database
-from dpledger.storage.engine.in_clauses import in_list, questions, rows_of_each
-from dpledger.storage.engine.session import Query, Row, Session
+from dpledger.storage.engine.session import Database, Row, Session, in_list, select_in_list
 from dpledger.storage.repositories.instance import lock_instance
 from dpledger.storage.tables import tokens
 
-__all__ = ["TokenRow", "TokenStore", "ended_tokens", "valid_tokens"]
+__all__ = ["TokenRow", "TokenStore", "ended_tokens", "select_valid"]
 
 _COLUMNS = tuple(tokens.c)
 _BY_ID = select(*_COLUMNS).where(tokens.c.id == bindparam("id"))
@@ -40,7 +38,8 @@ _REVOKE = (
 
 
 @functools.cache
-def _valid(size: int) -> Select[Any]:
+def select_valid(size: int) -> Select[Any]:
+    """Those of the tokens that are neither revoked nor expired nor unknown."""
     unexpired = or_(
         tokens.c.expires_at_us.is_(None), tokens.c.expires_at_us > bindparam("now_us", type_=BigInteger)
     )
@@ -49,13 +48,8 @@ def _valid(size: int) -> Select[Any]:
 
 def ended_tokens(session: Session, ids: Sequence[str], now_us: int) -> set[str]:
     """Those of the tokens that are revoked, expired or unknown."""
-    (valid,) = rows_of_each(session, [valid_tokens(ids, now_us)])
+    valid = select_in_list(session, select_valid, ids, now_us=now_us)
     return set(ids) - {found for (found,) in valid}
-
-
-def valid_tokens(ids: Sequence[str], now_us: int) -> list[Query]:
-    """What finds those of the tokens that are neither revoked nor expired nor unknown."""
-    return questions(_valid, ids, now_us=now_us)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from dpledger.ledger.model.state import LedgerState, Partition, Totals
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
 from dpledger.storage.engine.failures import Busy
 from dpledger.storage.repositories.tokens import TokenRow, TokenStore
-from dpledger.storage.repository import SqlStorage
-from dpledger.storage.transaction import BrokenChain, NotLocked
+from dpledger.storage.repository import BrokenChain, NotLocked, SqlStorage
 from tests.storage.ledgers import (
     ACTOR,
     ROOMY,
@@ -261,6 +260,50 @@ def test_a_key_of_another_actor_is_refused(storage: SqlStorage) -> None:
         append(storage, state, replace(state, sequence=2, head=entry.hash), [new])
 
 
+def test_a_state_that_was_written_here_is_not_read_again(storage: SqlStorage) -> None:
+    open_ledger(storage)
+    spend(storage, "adult", 2)
+    after = spend(storage, "adult", 1)
+
+    with storage.begin() as transaction:
+        assert transaction.lock(["adult"])["adult"] is after
+    assert same_book(storage.dataset("adult").state, after)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["spent = reserved", "open_reservations = 1", "guaranteed_since = 7", "partition_key = 'private'"],
+)
+def test_a_row_that_somebody_else_touched_is_read_anew(storage: SqlStorage, change: str) -> None:
+    open_ledger(storage)
+    after = spend(storage, "adult", 2)
+    with storage.database.engine.begin() as connection:
+        connection.execute(text(f"UPDATE datasets SET {change}"))
+
+    with storage.begin() as transaction:
+        locked = transaction.lock(["adult"])["adult"]
+    stored = storage.dataset("adult").state
+    assert same_book(locked, stored)
+    assert locked.guaranteed_since == stored.guaranteed_since
+    assert locked is not after
+
+
+def test_a_state_that_was_rolled_back_is_forgotten(storage: SqlStorage) -> None:
+    open_ledger(storage)
+    before = spend(storage, "adult", 1)
+
+    def write_and_fail() -> None:
+        with storage.begin() as transaction:
+            write(transaction, transaction.lock(["adult"])["adult"], Authorize(charge(), "run-1"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+
+    with storage.begin() as transaction:
+        assert same_book(transaction.lock(["adult"])["adult"], before)
+
+
 def test_nothing_is_written_to_a_dataset_that_is_not_locked(storage: SqlStorage) -> None:
     state = open_ledger(storage)
     entry = Entry(2, EntryKind.AUTHORIZED, 5, ACTOR, state.head, run="r")
@@ -301,7 +344,7 @@ def append_for(storage: SqlStorage, *numbers: int) -> list[Entry]:
     with storage.begin() as transaction:
         state = transaction.lock(["adult"])["adult"]
         after, entries = decided(transaction, state, [Authorize(step, "r")] * len(numbers))
-        new = [NewEntry(e, call(n), n / 7) for e, n in zip(entries, numbers, strict=True)]
+        new = [NewEntry(e, call(n), n / 64) for e, n in zip(entries, numbers, strict=True)]
         transaction.append(state, after, new)
     return entries
 
@@ -324,7 +367,7 @@ def test_entries_answer_their_keys(storage: SqlStorage) -> None:
         stored = found[call(number)]
         assert stored.entry == entry
         assert stored.request == b"r" * 16
-        assert stored.fraction == number / 7
+        assert stored.fraction == number / 64
         assert stored.charge is not None
         assert stored.charge.fingerprint == entry.charge
     assert found[changed].request == b"r" * 16
