@@ -77,7 +77,7 @@ bench-pld: $(BENCH_VENV)/.installed ## time privacy-loss distributions against d
 test-pld: install ## hold 10,000 drawn plans to their exact profiles
 	$(BIN)/python -m tests.accounting.test_pld_bounds 10000
 
-bench-client: install ## time DP-SGD with a reservation and with one request a step against no accounting, and clipping
+bench-client: install ## time DP-SGD with a reservation, in blocks and with one request per step against no accounting, and clipping
 	$(BIN)/python -m benchmarks.client
 
 bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an empty route and a plain version

@@ -1,9 +1,10 @@
 """How fast one hot dataset is authorized against, side by side with an empty FastAPI route.
 
 Four servers on loopback: an empty FastAPI route, the service on SQLite (``synchronous=FULL``), the
-service on PostgreSQL, and the plain one-transaction-a-request version on PostgreSQL. Short rounds take
-turns, so that all of them meet the same noise; what is printed is the median round, and ratios are
-medians of ratios within a round. Every request has its own idempotency key, every yes is on disk.
+service on PostgreSQL, and the plain one-transaction-per-request version on PostgreSQL. The service on SQLite
+has two more hot datasets, with a zCDP and with a plan budget for one step. Short rounds take turns, so that
+all of them meet the same noise; what is printed is the median round, and ratios are medians of ratios within
+a round. Every request has its own idempotency key, every yes is on disk.
 """
 
 import json
@@ -13,8 +14,9 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.baseline import BUDGET, DATASET, SECRET, STEP
 from benchmarks.load import Order, Result, fire
@@ -25,7 +27,20 @@ GOAL_CONNECTIONS = 32
 ROUNDS = 3
 GOAL_ROUNDS = 5
 SECONDS = 3.0
-PATH = f"/v1/datasets/{DATASET}/authorizations"
+FULL_STEP: dict[str, Any] = {
+    "run": "bench",
+    "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1e6}],
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "zcdp": {"accounting": "zcdp", "rho": 1.0},
+    "plan": {
+        "accounting": "plan",
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "items": [{"name": "look", "releases": FULL_STEP["releases"], "times": 10**8}],
+    },
+}
+"""Kinds of budgets that are compared with each other, on the service on SQLite."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +50,18 @@ class Server:
     name: str
     port: int
     token: str
+    dataset: str = DATASET
+    step: str = json.dumps(STEP)
 
     def order(self, connections: int, number: int) -> Order:
         """One round's order."""
         keys = f"{self.name}-{connections}-{number}"
         return Order(
             self.port,
-            PATH,
+            f"/v1/datasets/{self.dataset}/authorizations",
             "POST",
             self.token,
-            json.dumps(STEP),
+            self.step,
             keys,
             connections=connections,
             seconds=SECONDS,
@@ -66,18 +83,20 @@ def service(name: str, database: str, folder: Path) -> Iterator[Server]:
     where = ["--database", database, "--key-file", str(keys)]
     token = make_token(database, keys)
     with serving([COMMAND, "serve", "--host", HOST, "--port", str(port), *where], port):
-        open_dataset(port, token)
+        open_dataset(port, token, DATASET, BUDGET)
+        for kind, budget in KINDS.items():
+            open_dataset(port, token, kind, budget)
         yield Server(name, port, token)
 
 
-def open_dataset(port: int, token: str) -> None:
-    """Open the hot dataset."""
+def open_dataset(port: int, token: str, name: str, budget: dict[str, Any]) -> None:
+    """Open a hot dataset."""
     headers = {
         "Authorization": f"Bearer {token}",
         "Content-Type": "application/json",
-        "Idempotency-Key": "open",
+        "Idempotency-Key": f"open-{name}",
     }
-    body = json.dumps({"name": DATASET, "budget": BUDGET}).encode()
+    body = json.dumps({"name": name, "budget": budget}).encode()
     urllib.request.urlopen(urllib.request.Request(f"http://{HOST}:{port}/v1/datasets", body, headers)).close()
 
 
@@ -87,9 +106,11 @@ def servers() -> Iterator[list[Server]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         first = stack.enter_context(postgresql(folder))
+        sqlite = stack.enter_context(service("sqlite", f"sqlite:///{folder / 'ledger.db'}", folder))
         yield [
             stack.enter_context(plain_server("empty")),
-            stack.enter_context(service("sqlite", f"sqlite:///{folder / 'ledger.db'}", folder)),
+            sqlite,
+            *(replace(sqlite, name=kind, dataset=kind, step=json.dumps(FULL_STEP)) for kind in KINDS),
             stack.enter_context(service("postgresql", another_database(first, "ledger"), folder)),
             stack.enter_context(plain_server("baseline", first)),
         ]
@@ -150,7 +171,7 @@ def main() -> None:
     print(f"goals at {GOAL_CONNECTIONS}: sqlite 0.6 and postgresql 0.45 of empty, 2.5 times the baseline")
     print(
         f"ratio sqlite={of_empty['sqlite']:.2f} postgresql={of_empty['postgresql']:.2f} "
-        f"baseline={ratio(goal, 'postgresql', 'baseline'):.2f}"
+        f"baseline={ratio(goal, 'postgresql', 'baseline'):.2f} plan={ratio(goal, 'plan', 'zcdp'):.2f}"
     )
 
 

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpledger.accounting.mechanisms import Gaussian
-from dpledger.accounting.pld import TOLERANCE, PlanLoss
 from dpledger.accounting.pld.calibration import least_noise
 from dpledger.accounting.pld.catalogue import dominating_pairs
+from dpledger.accounting.pld.distribution import TOLERANCE
+from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Release, Step
 

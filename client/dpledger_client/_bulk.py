@@ -24,10 +24,19 @@ class Spend:
     partition: str | None
     releases: tuple[Release, ...]
     sample: Sample | None = None
+    allocation: str | None = None
+    plan_item: str | None = None
 
     def body(self) -> dict[str, Any]:
         """One step, as the service reads it."""
-        return spend_body(self.run, self.releases, self.sample, self.partition)
+        return spend_body(
+            self.run,
+            self.releases,
+            self.sample,
+            partition=self.partition,
+            allocation=self.allocation,
+            item=self.plan_item,
+        )
 
     def item(self) -> dict[str, Any]:
         """One item of the list, as the service reads it."""

@@ -22,7 +22,9 @@ __all__ = [
     "Answer",
     "Call",
     "about",
+    "allocating",
     "asking",
+    "budget_body",
     "bulk",
     "changing_budget",
     "costing",
@@ -33,6 +35,7 @@ __all__ = [
     "opening_partitions",
     "read_answer",
     "reserving",
+    "returning_allocation",
     "settling",
     "showing_reservation",
     "spend_body",
@@ -168,6 +171,51 @@ def forecasting(dataset: str, releases: Releases, sample: Sample | None, partiti
     return Call("POST", dataset_path(dataset, "/forecast"), {**step_body(releases, sample), **chosen})
 
 
+def budget_body(
+    budget: Mapping[str, Any] | None,
+    plan: Sequence[Mapping[str, Any]] | None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> dict[str, Any]:
+    """A budget as it was given, or the one that a plan's items and their (ε, δ) are."""
+    inside = _inside(budget, plan)
+    if plan is None:
+        if epsilon is not None or delta is not None:
+            raise ValueError("epsilon and delta go with a plan: a budget has its own")
+        return inside
+    if epsilon is None or delta is None:
+        raise ValueError("epsilon and delta must be given with a plan")
+    return {**inside, "epsilon": float(epsilon), "delta": float(delta)}
+
+
+def _inside(budget: Mapping[str, Any] | None, plan: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """A budget of any kind; a plan's by its items."""
+    if budget is not None and plan is None:
+        return dict(budget)
+    if budget is None and plan is not None:
+        return {"accounting": "plan", "items": [dict(item) for item in plan]}
+    raise ValueError("give either a budget or a plan")
+
+
+def allocating(
+    dataset: str,
+    name: str,
+    epsilon: float,
+    delta: float,
+    budget: Mapping[str, Any] | None,
+    plan: Sequence[Mapping[str, Any]] | None,
+) -> Call:
+    """Allocate a part of a dataset's budget; ε and δ are the allocation's, whatever kind it is inside."""
+    body = {"name": name, "epsilon": float(epsilon), "delta": float(delta), "budget": _inside(budget, plan)}
+    return Call("POST", dataset_path(dataset, "/allocations"), body, idempotent=True)
+
+
+def returning_allocation(dataset: str, name: str, reason: str) -> Call:
+    """Return an allocation from which nothing was released."""
+    path = dataset_path(dataset, f"/allocations/{quote(name, safe='')}/return")
+    return Call("POST", path, {"reason": reason}, idempotent=True)
+
+
 def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:
     """Open a dataset; settings that are None are left to the service."""
     given = {key: value for key, value in settings.items() if value is not None}
@@ -190,10 +238,13 @@ def opening_partitions(
     return Call("POST", dataset_path(name, "/partitions"), body, idempotent=True)
 
 
-def spend_body(run: str, releases: Releases, sample: Sample | None, partition: str | None) -> dict[str, Any]:
-    """Releases on one sample, as the service reads them."""
-    body = {"run": run, **step_body(releases, sample)}
-    return body if partition is None else {**body, "partition": partition}
+def spend_body(run: str, releases: Releases, sample: Sample | None, **settings: str | None) -> dict[str, Any]:
+    """Releases on one sample, as the service reads them.
+
+    ``settings`` are the partition, the allocation and the item of a plan, where they are not None.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    return {"run": run, **step_body(releases, sample), **given}
 
 
 def spending(dataset: str, body: Mapping[str, Any]) -> Call:

@@ -46,6 +46,17 @@ class Lease:
         self._asking = threading.Lock()
         self.failure: DPLedgerError | OSError | None = None
         self.closed: str | None = None
+        self.calm_until = 0.0
+        self._calm()
+
+    def _calm(self) -> None:
+        """Work out until when nothing has to be asked or refused: a use then reads the clock alone."""
+        if self.closed is not None or self.failure is not None:
+            self.calm_until = -math.inf
+        elif self._ask is None:
+            self.calm_until = self._ends_at
+        else:
+            self.calm_until = min(self._ends_at, self._confirmed_at + CONFIRM_SECONDS)
 
     @property
     def over(self) -> bool:
@@ -60,6 +71,12 @@ class Lease:
     def doubt(self) -> None:
         """Count what was told so far as old: the answer was one given before, perhaps long ago."""
         self._confirmed_at = -math.inf
+        self._calm()
+
+    def fail(self, error: DPLedgerError | OSError) -> None:
+        """Note that somebody asked for the reservation and got no answer: it is not used until one comes."""
+        self.failure = error
+        self._calm()
 
     def confirm(self) -> None:
         """Ask whether the reservation is open, if that was not told lately; raises where no answer comes."""
@@ -83,6 +100,7 @@ class Lease:
         self._ends_at = min(self._ends_at, _deadline(asked_at, float(state["expires_in_seconds"])))
         if state["state"] != "open":
             self.closed = str(state["state"])
+        self._calm()
 
 
 def _deadline(asked_at: float, seconds: float) -> float:

@@ -65,8 +65,8 @@ def _settings_that_differ(
 def _present(shown: Mapping[str, Any], limit: Mapping[str, Any]) -> "_Described":
     """The budget as it is now, in the form of the ledger's document."""
     target = {name: value for name, value in shown["budget"].items() if name != "accounting"}
-    limits = [*limit.get("epsilons", ()), limit["additive_delta"]]
-    rule = {"accounting": shown["budget"]["accounting"], "orders": shown["orders"]}
+    limits = [*limit.get("epsilons", ()), limit.get("additive_delta", 0.0)]
+    rule = {"accounting": shown["budget"]["accounting"], "orders": shown.get("orders", [])}
     return _Described({**rule, "target": target, "limits": limits})
 
 

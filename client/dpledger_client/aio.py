@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,14 @@ from dpledger_client._settling import record_failed_settlement, record_settlemen
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
 from dpledger_client.journal import FRESH_SAMPLE_COVERED, Journal, new_key
-from dpledger_client.ledger import EMBEDDED_URL, PAGE, as_journal, fixed_facts, warn_of
+from dpledger_client.ledger import (
+    EMBEDDED_URL,
+    PAGE,
+    as_journal,
+    fixed_facts,
+    partition_names,
+    warn_of,
+)
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.permits import Authorization, Hold, claim_key
 from dpledger_client.releases import Release, Releases, as_releases
@@ -111,9 +118,8 @@ class AsyncLedger:
         """The datasets whose kind of budget does not cover a fresh sample for the rest of a step."""
         names = sampled_before(spends, answer, journal)
         with about(answer):
-            for name in names - self._wire.facts.keys():
-                self._wire.facts[name] = fixed_facts(await self.dataset(name).show())
-        return {name for name in names if self._wire.facts[name]["accounting"] not in FRESH_SAMPLE_COVERED}
+            kinds = {name: (await self.dataset(name).facts())["accounting"] for name in names}
+        return {name for name, kind in kinds.items() if kind not in FRESH_SAMPLE_COVERED}
 
     async def _send_idempotent(
         self, call: Call, journal: Journal | None = None, key: str | None = None
@@ -148,10 +154,29 @@ class AsyncDataset:
     name: str
 
     async def open(
-        self, budget: Mapping[str, Any], *, exist_ok: bool = False, **settings: Any
+        self,
+        budget: Mapping[str, Any] | None = None,
+        *,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        adjacency: str | None = None,
+        unit: str | None = None,
+        records: int | None = None,
+        description: str | None = None,
+        partition_key: str | None = None,
+        exist_ok: bool = False,
     ) -> "AsyncDataset":
-        """Open it, with scope ``admin``; settings as in :meth:`Dataset.open`."""
-        call = _calls.opening(self.name, budget, **settings)
+        """Open it, with scope ``admin``; see :meth:`Dataset.open`."""
+        call = _calls.opening(
+            self.name,
+            _calls.budget_body(budget, plan, epsilon, delta),
+            adjacency=adjacency,
+            unit=unit,
+            records=records,
+            description=description,
+            partition_key=partition_key,
+        )
         try:
             answer = await self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
@@ -165,24 +190,60 @@ class AsyncDataset:
         return self
 
     async def show(self) -> dict[str, Any]:
-        """The dataset as the service describes it."""
+        """The dataset as the service describes it: adjacency, unit, records, budget."""
         return await self.ledger._get(_calls.dataset_path(self.name))
+
+    async def facts(self) -> Mapping[str, Any]:
+        """What :meth:`show` says and never changes, asked for once per ledger; see :meth:`Dataset.facts`."""
+        facts = self.ledger._wire.facts
+        if self.name not in facts:
+            facts[self.name] = fixed_facts(await self.show())
+        return facts[self.name]
 
     async def budget(self, delta: float | None = None) -> Budget:
         """Limit, spent, reserved and remaining; ``delta`` is where the running ε is shown."""
         return as_budget(await self.ledger._get(_calls.dataset_path(self.name, "/budget"), delta=delta))
 
+    async def change_budget(self, budget: Mapping[str, Any], reason: str, *, sequence: int) -> dict[str, Any]:
+        """Set another limit, if nothing happened since ``sequence``; see :meth:`Dataset.change_budget`."""
+        call = _calls.changing_budget(self.name, budget, reason, sequence)
+        changed = (await self.ledger._send_idempotent(call)).body
+        warn_of(changed)
+        return changed
+
     async def open_partitions(
         self, wanted: int | Sequence[str], budget: Mapping[str, Any] | None = None
     ) -> list[str]:
         """Open partitions, so many or by name; returns their names."""
-        answer = (
-            await self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget))
-        ).body
+        call = _calls.opening_partitions(self.name, wanted, budget)
+        answer = (await self.ledger._send_idempotent(call)).body
         warn_of(answer)
-        if not isinstance(wanted, int):
-            return list(wanted)
-        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+        return partition_names(wanted, answer)
+
+    def partitions(self) -> AsyncIterator[dict[str, Any]]:
+        """Every partition with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
+
+    def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
+        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
+
+    def runs(self) -> AsyncIterator[dict[str, Any]]:
+        """What each run has spent."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/runs"))
+
+    def allocations(self) -> AsyncIterator[dict[str, Any]]:
+        """Every allocation of the budget, with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/allocations"))
+
+    async def return_allocation(self, name: str, reason: str) -> dict[str, Any]:
+        """Give an allocation back from which nothing was released."""
+        call = _calls.returning_allocation(self.name, name, reason)
+        return (await self.ledger._send_idempotent(call)).body
+
+    async def verification(self) -> dict[str, Any]:
+        """Whether the chain of entries holds and the totals are what they say."""
+        return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     async def forecast(
         self, releases: Releases, sample: Sample | None = None, partition: str | None = None
@@ -191,19 +252,16 @@ class AsyncDataset:
         call = _calls.forecasting(self.name, releases, sample, partition)
         return (await self.ledger._wire.perform(call)).body
 
-    def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
-        return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
-
     def run(
         self,
         name: str,
         *,
         partition: str | None = None,
+        allocation: str | None = None,
         journal: "str | os.PathLike[str] | Journal | None" = None,
     ) -> "AsyncAccount":
         """The account of a training job; see :meth:`Dataset.run`."""
-        return AsyncAccount(self, name, partition, as_journal(journal))
+        return AsyncAccount(self, name, partition, as_journal(journal), allocation)
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,16 +272,37 @@ class AsyncAccount:
     name: str
     partition: str | None = None
     journal: Journal | None = None
+    allocation: str | None = None
 
     def __repr__(self) -> str:
         part = "" if self.partition is None else f", partition={self.partition!r}"
+        part += "" if self.allocation is None else f", allocation={self.allocation!r}"
         return f"AsyncAccount(dataset={self.dataset.name!r}, run={self.name!r}{part})"
 
+    async def allocate(
+        self,
+        name: str,
+        *,
+        epsilon: float,
+        delta: float,
+        budget: Mapping[str, Any] | None = None,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+    ) -> "AsyncAccount":
+        """Allocate a part of the dataset's budget, and spend from it; see :meth:`Account.allocate`."""
+        call = _calls.allocating(self.dataset.name, name, epsilon, delta, budget, plan)
+        warn_of((await self.dataset.ledger._send_idempotent(call, self.journal)).body)
+        return replace(self, allocation=name)
+
     async def authorize(
-        self, releases: Releases, *, sample: Sample | None = None, key: str | None = None
+        self,
+        releases: Releases,
+        *,
+        sample: Sample | None = None,
+        item: str | None = None,
+        key: str | None = None,
     ) -> Authorization:
         """Ask for one step; see :meth:`Account.authorize`."""
-        spend = self.spend(releases, sample=sample)
+        spend = self.spend(releases, sample=sample, item=item)
         call = _calls.spending(self.dataset.name, spend.body())
         answer = await self.dataset.ledger._send_idempotent(call, self.journal, key)
         granted = to_grant(answer.body, answer)
@@ -236,10 +315,11 @@ class AsyncAccount:
         value: Any,
         *,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> Any:
         """Ask, and after a yes release ``value`` with the mechanism's noise."""
-        return (await self.authorize(mechanism, sample=sample, key=key)).release(value)
+        return (await self.authorize(mechanism, sample=sample, item=item, key=key)).release(value)
 
     def reserve(
         self,
@@ -248,15 +328,24 @@ class AsyncAccount:
         times: int,
         expires_in_seconds: float = 3600.0,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> "AsyncReservation":
         """Ask for up to ``times`` repetitions of a step; use it with ``async with``."""
-        spend = self.spend(releases, sample=sample)
+        spend = self.spend(releases, sample=sample, item=item)
         return AsyncReservation(self.dataset.ledger, spend, times, expires_in_seconds, self.journal, key)
 
-    def spend(self, releases: Releases, *, sample: Sample | None = None) -> Spend:
+    def spend(self, releases: Releases, *, sample: Sample | None = None, item: str | None = None) -> Spend:
         """A step described for :meth:`AsyncLedger.authorize_all`; nothing is asked."""
-        return Spend(self.dataset.name, self.name, self.partition, as_releases(releases), sample)
+        return Spend(
+            self.dataset.name,
+            self.name,
+            self.partition,
+            as_releases(releases),
+            sample,
+            self.allocation,
+            item,
+        )
 
 
 class AsyncReservation:
@@ -298,7 +387,7 @@ class AsyncReservation:
         try:
             answer = await self._ledger._wire.perform(_calls.showing_reservation(reservation))
         except (DPLedgerError, OSError) as error:
-            lease.failure = error
+            lease.fail(error)
         else:
             lease.note(asked_at, answer.body)
 

@@ -126,8 +126,24 @@ class BudgetExhausted(Refused):
 
     @property
     def fits(self) -> dict[str, Any]:
-        """What would still be granted: whole ``times``, and the ``cost_fraction`` of one."""
+        """What would still be granted: whole ``times``, and the ``cost_fraction`` of one.
+
+        Under a plan also which ``item`` is used up, under ``rdp`` which ``order`` binds, and ``advice`` in
+        sentences.
+        """
         return self._member("fits")
+
+    def __str__(self) -> str:
+        return " ".join([super().__str__(), *self._fits_in_words()])
+
+    def _fits_in_words(self) -> list[str]:
+        """What is used up or binds, and the service's advice as it comes."""
+        fits, words = self.fits, []
+        if fits.get("item") is not None:
+            words.append(f"Item {fits['item']!r} of the plan is used up.")
+        if fits.get("order") is not None:
+            words.append(f"Order {fits['order']:g} binds.")
+        return words + [str(sentence) for sentence in fits.get("advice") or ()]
 
     def _member(self, name: str) -> dict[str, Any]:
         member: dict[str, Any] = self.problem.get(name) or {}

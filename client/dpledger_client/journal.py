@@ -103,6 +103,12 @@ class Journal:
             self._next += 1
             return str(record["key"])
 
+    def upcoming(self, owner: str) -> Mapping[str, Any] | None:
+        """The intent that a restarted job has to repeat next, as ``intent`` and ``body``; None at the end."""
+        with self._lock:
+            self._open(owner)
+            return self._calls[self._next] if self._next < len(self._calls) else None
+
     def _find_repeated_key(self, path: str, body: Any) -> str:
         record = self._calls[self._next]
         if record["intent"] != path or record["body"] != json.loads(json.dumps(body)):

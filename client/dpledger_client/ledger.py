@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -189,6 +189,13 @@ def warn_of(answer: Mapping[str, Any]) -> None:
         warnings.warn(warning, BudgetWarning, stacklevel=3)
 
 
+def partition_names(wanted: int | Sequence[str], answer: Mapping[str, Any]) -> list[str]:
+    """The names of the partitions that were opened; those asked for by number are numbered."""
+    if not isinstance(wanted, int):
+        return list(wanted)
+    return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A handle of a dataset."""
@@ -198,8 +205,11 @@ class Dataset:
 
     def open(
         self,
-        budget: Mapping[str, Any],
+        budget: Mapping[str, Any] | None = None,
         *,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
         adjacency: str | None = None,
         unit: str | None = None,
         records: int | None = None,
@@ -214,6 +224,9 @@ class Dataset:
         budget
             Such as ``{"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6}``. A plan in it that fits fewer
             steps than it names gives a :class:`BudgetWarning`.
+        plan, epsilon, delta
+            Instead of a budget, the items that will be asked for, as ``optimizers.plan`` gives them, and the
+            (ε, δ) that they must be within.
         exist_ok
             Take a dataset of this name that is open already, if it is this one: of the same adjacency,
             unit and partition key, with as many ``records`` where they are given, and opened with this
@@ -222,7 +235,7 @@ class Dataset:
         """
         call = _calls.opening(
             self.name,
-            budget,
+            _calls.budget_body(budget, plan, epsilon, delta),
             adjacency=adjacency,
             unit=unit,
             records=records,
@@ -245,7 +258,7 @@ class Dataset:
         return self.ledger._get(_calls.dataset_path(self.name))
 
     def facts(self) -> Mapping[str, Any]:
-        """What :meth:`show` says and never changes, asked for once a ledger.
+        """What :meth:`show` says and never changes, asked for once per ledger.
 
         ``adjacency``, ``unit``, ``records``, ``partition_key`` and the budget's ``accounting``.
         """
@@ -275,9 +288,7 @@ class Dataset:
         """Open partitions, so many or by name, with a budget of their own or not; returns their names."""
         answer = self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget)).body
         warn_of(answer)
-        if not isinstance(wanted, int):
-            return list(wanted)
-        return [str(number) for number in range(int(answer["first"]), int(answer["last"]) + 1)]
+        return partition_names(wanted, answer)
 
     def partitions(self) -> Iterator[dict[str, Any]]:
         """Every partition with what it has left."""
@@ -290,6 +301,15 @@ class Dataset:
     def runs(self) -> Iterator[dict[str, Any]]:
         """What each run has spent."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/runs"))
+
+    def allocations(self) -> Iterator[dict[str, Any]]:
+        """Every allocation of the budget, with what it has left."""
+        return self.ledger._pages(_calls.dataset_path(self.name, "/allocations"))
+
+    def return_allocation(self, name: str, reason: str) -> dict[str, Any]:
+        """Give an allocation back from which nothing was released."""
+        call = _calls.returning_allocation(self.name, name, reason)
+        return self.ledger._send_idempotent(call).body
 
     def verification(self) -> dict[str, Any]:
         """Whether the chain of entries holds and the totals are what they say."""
@@ -306,6 +326,7 @@ class Dataset:
         name: str,
         *,
         partition: str | None = None,
+        allocation: str | None = None,
         journal: "str | os.PathLike[str] | Journal | None" = None,
     ) -> "Account":
         """The account of a training job, named in every entry that it makes.
@@ -314,10 +335,12 @@ class Dataset:
         ----------
         partition
             Spend on this partition only.
+        allocation
+            Spend from this allocation of the budget, made by :meth:`Account.allocate`.
         journal
             A file that lets the job be restarted without paying twice; see :mod:`dpledger_client.journal`.
         """
-        return Account(self, name, partition, as_journal(journal))
+        return Account(self, name, partition, as_journal(journal), allocation)
 
 
 @dataclass(frozen=True, repr=False)
@@ -328,20 +351,57 @@ class Account:
     name: str
     partition: str | None = None
     journal: Journal | None = None
+    allocation: str | None = None
 
     def __repr__(self) -> str:
         part = "" if self.partition is None else f", partition={self.partition!r}"
+        part += "" if self.allocation is None else f", allocation={self.allocation!r}"
         return f"Account(dataset={self.dataset.name!r}, run={self.name!r}{part})"
 
+    def allocate(
+        self,
+        name: str,
+        *,
+        epsilon: float,
+        delta: float,
+        budget: Mapping[str, Any] | None = None,
+        plan: Sequence[Mapping[str, Any]] | None = None,
+    ) -> "Account":
+        """Allocate a part of the dataset's budget, and spend from it.
+
+        Parameters
+        ----------
+        name
+            Of the allocation; ``dataset.run(name, allocation=…)`` finds it again.
+        epsilon, delta
+            What it takes of a dataset whose budget is ``shared``.
+        budget, plan
+            The kind of budget that it is inside, such as ``{"accounting": "zcdp"}``, or the items of a plan.
+
+        Returns
+        -------
+        Account
+            The same job, whose steps are charged to the allocation.
+        """
+        call = _calls.allocating(self.dataset.name, name, epsilon, delta, budget, plan)
+        warn_of((self.dataset.ledger._send_idempotent(call, self.journal)).body)
+        return replace(self, allocation=name)
+
     def authorize(
-        self, releases: Releases, *, sample: Sample | None = None, key: str | None = None
+        self,
+        releases: Releases,
+        *,
+        sample: Sample | None = None,
+        item: str | None = None,
+        key: str | None = None,
     ) -> Authorization:
         """Ask for one step: releases that all look at one sample, which is the whole dataset if None.
 
         Returns the yes, with which each release's noise is drawn; raises :class:`BudgetExhausted` or
-        another refusal.
+        another refusal. ``item`` names the item of a plan that the step is to use up; without it the service
+        takes the one that is equal, or the first that dominates it.
         """
-        spend = self.spend(releases, sample=sample)
+        spend = self.spend(releases, sample=sample, item=item)
         answer = self.dataset.ledger._send_idempotent(
             _calls.spending(self.dataset.name, spend.body()), self.journal, key
         )
@@ -355,6 +415,7 @@ class Account:
         value: Any,
         *,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> Any:
         """Ask, and after a yes release ``value`` with the mechanism's noise.
@@ -365,7 +426,7 @@ class Account:
             What the mechanism takes, or better a function without arguments that computes it: then
             the data are not even looked at before the yes.
         """
-        return self.authorize(mechanism, sample=sample, key=key).release(value)
+        return self.authorize(mechanism, sample=sample, item=item, key=key).release(value)
 
     def reserve(
         self,
@@ -374,6 +435,7 @@ class Account:
         times: int,
         expires_in_seconds: float = 3600.0,
         sample: Sample | None = None,
+        item: str | None = None,
         key: str | None = None,
     ) -> "Reservation":
         """Ask for up to ``times`` repetitions of a step, each on a fresh sample; use it with ``with``.
@@ -388,16 +450,24 @@ class Account:
         """
         return Reservation(
             self.dataset.ledger,
-            self.spend(releases, sample=sample),
+            self.spend(releases, sample=sample, item=item),
             times,
             expires_in_seconds,
             self.journal,
             key,
         )
 
-    def spend(self, releases: Releases, *, sample: Sample | None = None) -> Spend:
+    def spend(self, releases: Releases, *, sample: Sample | None = None, item: str | None = None) -> Spend:
         """A step described for :meth:`Ledger.authorize_all`; nothing is asked."""
-        return Spend(self.dataset.name, self.name, self.partition, as_releases(releases), sample)
+        return Spend(
+            self.dataset.name,
+            self.name,
+            self.partition,
+            as_releases(releases),
+            sample,
+            self.allocation,
+            item,
+        )
 
 
 class Reservation:

@@ -85,6 +85,7 @@ def pate(
     mechanism: NoisyVotes | ProposeTestRelease,
     parts: ArrayLike | None = None,
     reserve: int | None = None,
+    block: int | None = None,
     progress: bool | Progress | None = None,
 ) -> Labels:
     """Label public queries by private votes, until the budget ends.
@@ -105,8 +106,9 @@ def pate(
         Under replace-one a record that takes another's place must take its part too, or two votes move.
         By default drawn at random: each record for itself where the number of records is secret, under
         add-remove and in a partition by a private key, and otherwise equally many for each teacher.
-    reserve
-        Ask for so many labels at once. By default each is asked for by itself.
+    reserve, block
+        How many labels are asked for at once, as in :func:`~dpledger_client.optimizers.minimize`: ``reserve``
+        so many, or by default blocks that grow to ``block`` at most.
 
     Notes
     -----
@@ -122,7 +124,7 @@ def pate(
     assign = _assign(parts, len(X), check_count("teachers", teachers), equally_many(account))
     ensemble = _Ensemble(fit, queries, teachers, check_count("classes", classes, least=2), assign)
     bar = chosen_progress(progress, "pate")
-    asking = _Asking(source, steps=len(queries), reserve=reserve)
+    asking = _Asking(source, steps=len(queries), reserve=reserve, block=block)
     try:
         return asking.label(ensemble, mechanism, bar)
     finally:

@@ -8,6 +8,7 @@ everything twice.
 import contextlib
 import os
 import threading
+from time import monotonic
 from typing import Any, NoReturn
 
 from dpledger_client._leases import Lease
@@ -209,6 +210,8 @@ class Hold(_Uncopied):
         What the service answered.
     settlement
         How it was settled, after that; None if it was left to expire.
+    used, limit
+        How many repetitions were taken, and how many may be as long as the reservation is open.
     """
 
     def __init__(
@@ -230,7 +233,7 @@ class Hold(_Uncopied):
         self._guard = threading.Lock()
         # A job that was settled when it stopped gets no more out of the same reservation than it had.
         before = None if journal is None else journal.settled(granted.id)
-        self._limit = (granted.times or 0) if before is None else before
+        self.limit = (granted.times or 0) if before is None else before
         # What a job before a restart has released is handed out again even if the reservation is closed.
         self._begun = 0 if journal is None else journal.repetitions(str(granted.key))
         self._lease = lease
@@ -250,7 +253,13 @@ class Hold(_Uncopied):
 
     def _present_limit(self) -> int:
         lease = self._lease
-        return min(self._limit, self._begun) if lease is not None and lease.over else self._limit
+        return min(self.limit, self._begun) if lease is not None and lease.over else self.limit
+
+    def ready(self) -> bool:
+        """Whether the next repetition can be taken; asks whether the reservation is open if that is due."""
+        if self._lease is not None and self.used >= self._begun:
+            self._lease.confirm()
+        return self.left > 0
 
     def take(self) -> Step:
         """The next repetition; it counts as used from here on."""
@@ -265,19 +274,27 @@ class Hold(_Uncopied):
         return _made(self.releases[0], value)
 
     def _use(self) -> int:
-        if self._forks != _Process.forks:
-            self._refuse_fork()
+        lease = self._lease
         with self._guard:
-            if self._lease is not None and self.used >= self._begun:
-                self._lease.confirm()
-            if self._closed or self.used >= self._present_limit():
-                raise self._ended()
-            self.used += 1
-            return self.used - 1
+            used = self.used
+            calm = lease is None or monotonic() < lease.calm_until
+            if not calm or self._closed or used >= self.limit or self._forks != _Process.forks:
+                self._check(used)
+            self.used = used + 1
+            return used
+
+    def _check(self, used: int) -> None:
+        """Refuse a use that is not covered, after asking whether the reservation is open if that is due."""
+        if self.forked:
+            self._refuse_fork()
+        if self._lease is not None and used >= self._begun:
+            self._lease.confirm()
+        if self._closed or used >= self._present_limit():
+            raise self._ended()
 
     def _ended(self) -> NothingLeft:
         lease, name = self._lease, self.granted.id
-        if lease is not None and lease.over and not self._closed and self.used < self._limit:
+        if lease is not None and lease.over and not self._closed and self.used < self.limit:
             return HoldClosed(f"reservation {name} {lease.reason}: nothing more may be released from it")
         return NothingLeft(f"reservation {name} has nothing left")
 

@@ -1,6 +1,7 @@
 """Hockey-stick divergences in mpmath, from closed forms, exact enumeration and quadrature."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -147,3 +148,67 @@ def binomial_responses(epsilon: float, count: int) -> Profile:
         return mp.fsum(terms)
 
     return profile
+
+
+def by_orders(rho: float) -> Profile:
+    """min over α > 1 of s_α e^((α−1)(αρ − t)), at the α that a search finds for every t."""
+    r = mp.mpf(rho)
+
+    def slope(root: Any, s: Any) -> Any:
+        """Of the logarithm in α = 1 + root; it rises."""
+        return (2 * root + 1) * r - mp.log(1 + 1 / root) - s
+
+    def profile(s: Any) -> Any:
+        low, high = -200.0, 40.0
+        for _ in range(60):  # floats first: log(α − 1) by halves
+            middle = 0.5 * (low + high)
+            rises = (2.0 * math.exp(middle) + 1.0) * rho - math.log1p(math.exp(-middle)) >= s
+            low, high = (low, middle) if rises else (middle, high)
+        root = mp.exp(mp.mpf(low))
+        for _ in range(3):
+            root -= slope(root, s) / (1 / (root * (root + 1)) + 2 * r)
+        scale = root * mp.log(root) - (root + 1) * mp.log(root + 1)
+        return mp.exp(scale + root * ((root + 1) * r - s))
+
+    return profile
+
+
+def concentrated(rho: float) -> Profile:
+    """The greatest convex function below the bound by orders and its mirror image."""
+    above = by_orders(rho)
+    r = mp.mpf(rho)
+
+    def total(root: Any) -> Any:
+        return mp.exp(-r * root**2) + mp.exp(-r * (1 + root) ** 2) - 1
+
+    # The sum falls from 1 + e^−ρ at 0; where both exponents exceed log 2 it is below 1.
+    low, high = mp.mpf(0), mp.sqrt(mp.log(2) / r)
+    for _ in range(150):
+        middle = (low + high) / 2
+        low, high = (middle, high) if total(middle) > 0 else (low, middle)
+    kink = (2 * low + 1) * r - mp.log(1 + 1 / low)
+    ends = (mp.exp(-kink), 1 - mp.exp(-kink) + mp.exp(-kink) * above(kink)), (mp.exp(kink), above(kink))
+
+    def profile(s: Any) -> Any:
+        if s >= kink:
+            return above(s)
+        if s <= -kink:
+            return 1 - mp.exp(s) + mp.exp(s) * above(-s)
+        share = (mp.exp(s) - ends[0][0]) / (ends[1][0] - ends[0][0])
+        return ends[0][1] + share * (ends[1][1] - ends[0][1])
+
+    _kinks[profile] = [-kink, kink]
+    return profile
+
+
+def with_gaussian(profile: Profile, mu: float) -> Profile:
+    """The composition with a Gaussian, by quadrature over its loss μz + μ²/2, z from N(0, 1)."""
+    m = mp.mpf(mu)
+
+    def profile_of_both(s: Any) -> Any:
+        kinks = [(s - at) / m - m / 2 for at in _kinks.get(profile, [])]
+        inner = sorted({at for at in (mp.mpf(-4), mp.mpf(0), mp.mpf(4), *kinks) if -12 < at < 12})
+        # Beyond 12 deviations the mass is 4e-33, and no profile exceeds 1.
+        return mp.quad(lambda z: mp.npdf(z) * profile(s - m * z - m * m / 2), [-12, *inner, 12]) + 4e-33
+
+    return profile_of_both

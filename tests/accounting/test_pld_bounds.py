@@ -29,11 +29,11 @@ from dpledger.accounting.mechanisms import (
     RandomizedResponse,
 )
 from dpledger.accounting.mechanisms.base import Mechanism
-from dpledger.accounting.pld import PlanLoss, PrivacyLossDistribution
 from dpledger.accounting.pld.cells import ROUNDING
-from dpledger.accounting.pld.distribution import _Grid, _Tail
+from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Grid, _Tail
 from dpledger.accounting.pld.moments import Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
+from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.pld.sampled import PoissonPair, SymmetricPair
 from dpledger.accounting.pld.transform import Factor, tilted_sum
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
@@ -457,6 +457,19 @@ def test_no_claim_is_made_below_the_losses_that_a_float_holds() -> None:
     assert tail.floor > 10.0
     assert tail.delta(9.0) == 1.0
     assert tail.epsilon(0.5) >= tail.floor
+
+
+def test_no_claim_is_made_below_a_window_that_folds() -> None:
+    """Tilted masses below the window fold onto losses where they weigh too little."""
+    masses = np.full(201, 1.0 / 201.0)
+    law = tilted_sum([Factor(masses, 4)], 0.05, 300, 512)
+    assert law.first == 300
+    grid = _Grid(0.01, Shape(5.0, 4.0, 1.0, 0.0), Shape(5.0, 4.0, 1.0, 0.0), (0.0, 0.0), 1e-9)
+    tail = _Tail.of(law, grid, 0.0, 0.0, 0.0, 0.0)
+    assert tail.floor >= 3.0
+    assert tail.delta(2.0) == 1.0
+    assert tail.epsilon(0.9) >= 3.0
+    assert tail.deltas(np.array([2.0, 3.5]))[0] == 1.0
 
 
 if __name__ == "__main__":

@@ -4,12 +4,18 @@ import math
 
 import pytest
 
-from dpledger.accounting.errors import InvalidInput, Unreachable
-from dpledger.accounting.mechanisms import Gaussian, Laplace
-from dpledger.accounting.pld import PlanLoss
-from dpledger.accounting.pld.calibration import largest_count, largest_rate, least_noise
-from dpledger.accounting.sampling import Sample, Scheme
+from dpledger.accounting.errors import InvalidInput, Unproven, Unreachable
+from dpledger.accounting.mechanisms import ZCDP, Gaussian, Laplace
+from dpledger.accounting.pld.calibration import (
+    largest_count,
+    largest_count_beside,
+    largest_rate,
+    least_noise,
+)
+from dpledger.accounting.pld.plan import PlanLoss
+from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.steps import Release, Step
+from dpledger.accounting.validation import MAX_COUNT
 
 
 def sgd(rate: float, noise_std: float) -> Step:
@@ -77,3 +83,40 @@ def test_a_target_that_nothing_meets() -> None:
 def test_bad_targets_are_refused(epsilon: float, delta: float, times: int) -> None:
     with pytest.raises(InvalidInput):
         least_noise(lambda noise: sgd(0.1, noise), epsilon, delta, times=times)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "caps", "published"),
+    [
+        ([], {"mu": 0.125}, 3600),
+        ([(sgd(0.01, 1.1), 3700)], {}, 12),
+        ([(sgd(0.01, 1.1), 3712)], {}, 0),
+        ([(sgd(0.01, 1.1), 4000)], {}, 0),
+        ([(Step((Release(Laplace(1.0, 5.0)),)), 3)], {"mu": 0.1, "rho": 0.01}, None),
+    ],
+)
+def test_how_many_steps_fit_beside_what_is_fixed(
+    fixed: list[tuple[Step, int]], caps: dict[str, float], published: int | None
+) -> None:
+    """As many as a plan that is opened with them may hold, and not one more; none is an answer."""
+    step = sgd(0.01, 1.1)
+    found = largest_count_beside(fixed, step, 3.0, 1e-5, **caps)
+    assert published is None or found == published
+    assert found == 0 or PlanLoss([*fixed, (step, found)], **caps).epsilon(1e-5) <= 3.0
+    assert PlanLoss([*fixed, (step, found + 1)], **caps).epsilon(1e-5) > 3.0
+
+
+def test_counts_at_the_ends_of_what_is_possible() -> None:
+    free, full = Step((Release(Gaussian(0.0, 1.0)),)), Step((Release(Gaussian(1.0, 1.0)),))
+    assert largest_count_beside([], free, 1.0, 1e-5) == MAX_COUNT
+    assert largest_count_beside([], free, 1.0, 1e-5, rho=1.0) == 0
+    assert largest_count_beside([], Step((Release(Gaussian(1.0, 1e7)),)), 1.0, 1e-5) == MAX_COUNT
+    assert largest_count_beside([], full, 1e4, 1e-5) == 255  # one more is a μ that no grid holds
+    assert largest_count_beside([], full, 1.0, 1e-5, mu=16.0) == 0
+    with pytest.raises(InvalidInput, match="mu"):
+        largest_count_beside([], full, 1.0, 1e-5, mu=-1.0)
+    other = Step((Release(Gaussian(1.0, 9.0)),), adjacency=Adjacency.REPLACE_ONE)
+    with pytest.raises(InvalidInput, match="one adjacency"):
+        largest_count_beside([(full, 1), (other, 1)], full, 9.0, 1e-5)
+    with pytest.raises(Unproven):
+        largest_count_beside([], Step((Release(ZCDP(0.1)),)), 1.0, 1e-5)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 
-from dpledger.accounting import stepcost
 from dpledger.accounting.amplification.approximate import amplified_epsilon
 from dpledger.accounting.amplification.poisson import poisson_curve
 from dpledger.accounting.amplification.poisson_gaussian import poisson_gaussian_curve
@@ -33,7 +32,7 @@ from dpledger.accounting.mechanisms import (
 from dpledger.accounting.mechanisms.pure import pure_cost, pure_curve
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
-from dpledger.accounting.stepcost import AMPLIFICATION_METHODS, cached_cost_of, cost_of
+from dpledger.accounting.stepcost import AMPLIFICATION_METHODS, cost_of
 from dpledger.accounting.steps import Release, Step
 from dpledger.accounting.validation import Floats
 from tests.accounting.references import log_uniform, moderately
@@ -320,17 +319,6 @@ def test_reference_epsilons_on_which_libraries_agree(steps: int, epsilon: float)
 
 
 # What is remembered
-
-
-def test_remembered_by_digest_and_orders() -> None:
-    stepcost._cached_cost.cache_clear()
-    first = cached_cost_of(poisson(0.02, noise(1.3)), FEW)
-    again = cached_cost_of(poisson(0.02, noise(1.3)), FEW.copy())
-    assert again is first
-    np.testing.assert_array_equal(first.epsilons, cost_of(poisson(0.02, noise(1.3)), FEW).epsilons)
-    other = cached_cost_of(poisson(0.02, noise(1.3)), FEW[:-1])
-    assert other.orders.size == FEW.size - 1
-    assert cached_cost_of(poisson(0.02, noise(1.4)), FEW) is not first
 
 
 @given(rate=st.floats(0.0, 1.0), std=log_uniform(0.1, 100.0))

@@ -18,14 +18,22 @@ from dpledger.accounting.tuning import (
     PoissonTrials,
     Trials,
     TruncatedNegativeBinomial,
-    geometric_trials,
-    logarithmic_trials,
     tuned_cost,
 )
 from dpledger.accounting.validation import Floats
 from tests.accounting.references import Number, digits, log_uniform, moderately, renyi_both_ways
 
 ORDERS = np.array([1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 48.0])
+
+
+def geometric(gamma: float) -> TruncatedNegativeBinomial:
+    """K geometric with mean 1/γ."""
+    return TruncatedNegativeBinomial(1.0, gamma)
+
+
+def logarithmic(gamma: float) -> TruncatedNegativeBinomial:
+    """K logarithmic with mean (1/γ − 1)/log(1/γ)."""
+    return TruncatedNegativeBinomial(0.0, gamma)
 
 
 def generating(trials: Trials) -> Callable[[Number], Number]:
@@ -134,7 +142,7 @@ def test_the_negative_binomial_bound_is_its_formula() -> None:
 
 
 def test_when_the_base_tells_a_lot_the_trivial_auxiliary_order_is_best() -> None:
-    base, trials = gaussian_cost(50.0, DEFAULT_ORDERS), logarithmic_trials(0.5)
+    base, trials = gaussian_cost(50.0, DEFAULT_ORDERS), logarithmic(0.5)
     expected = base.epsilons + math.log(2.0) + math.log(trials.mean) / (DEFAULT_ORDERS - 1.0)
     np.testing.assert_allclose(
         tuned_cost(base, trials).epsilons, np.minimum.accumulate(expected[::-1])[::-1], rtol=1e-12
@@ -151,21 +159,21 @@ def test_the_mean_is_the_slope_of_the_generating_function(eta: float, gamma: flo
 
 
 def test_named_laws() -> None:
-    assert geometric_trials(0.1).mean == pytest.approx(10.0)
-    assert logarithmic_trials(0.1).mean == pytest.approx(9.0 / math.log(10.0))
+    assert geometric(0.1).mean == pytest.approx(10.0)
+    assert logarithmic(0.1).mean == pytest.approx(9.0 / math.log(10.0))
     assert PoissonTrials(7.0).mean == 7.0
 
 
 def test_a_pure_base_stays_pure_with_a_random_number_of_runs() -> None:
     base = pure_cost(0.1, DEFAULT_ORDERS)
-    tuned = tuned_cost(base, geometric_trials(0.01))
+    tuned = tuned_cost(base, geometric(0.01))
     assert tuned.pure_epsilon == pytest.approx(0.3, rel=1e-12)
     assert tuned.pure_epsilon is not None
     assert (tuned.epsilons <= tuned.pure_epsilon).all()
     assert tuned_cost(base, PoissonTrials(10.0)).pure_epsilon is None
     assert tuned.rho is None
     assert tuned.mu is None
-    assert tuned_cost(Cost.zero(DEFAULT_ORDERS), geometric_trials(0.5)).pure_epsilon == 0.0
+    assert tuned_cost(Cost.zero(DEFAULT_ORDERS), geometric(0.5)).pure_epsilon == 0.0
 
 
 def test_nothing_told_by_the_base_is_nothing_told_by_poisson_selection() -> None:
@@ -175,7 +183,7 @@ def test_nothing_told_by_the_base_is_nothing_told_by_poisson_selection() -> None
 
 def test_more_runs_cost_more_and_stay_far_below_composition() -> None:
     base = gaussian_cost(0.1, DEFAULT_ORDERS)
-    few, many = (tuned_cost(base, geometric_trials(g)).epsilons for g in (0.1, 0.001))
+    few, many = (tuned_cost(base, geometric(g)).epsilons for g in (0.1, 0.001))
     assert (few < many).all()
     assert many[40] < base.repeated(1000).epsilons[40]
 
@@ -192,7 +200,7 @@ def test_so_many_runs_that_nothing_is_proven_are_refused() -> None:
 
 def test_a_base_with_an_additive_delta_is_refused() -> None:
     with pytest.raises(Unproven, match="additive"):
-        tuned_cost(Cost(DEFAULT_ORDERS, DEFAULT_ORDERS * 0.1, delta=1e-9), geometric_trials(0.1))
+        tuned_cost(Cost(DEFAULT_ORDERS, DEFAULT_ORDERS * 0.1, delta=1e-9), geometric(0.1))
 
 
 @pytest.mark.parametrize("eta", [-1.0, -2.0, math.nan, math.inf, "x", None, True])
@@ -204,7 +212,7 @@ def test_bad_shapes_are_refused(eta: float) -> None:
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.5, math.nan, "x"])
 def test_bad_gammas_are_refused(gamma: float) -> None:
     with pytest.raises(InvalidInput, match="gamma"):
-        geometric_trials(gamma)
+        geometric(gamma)
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from dpledger.alerts.watch import LEASE_SECONDS, LONGEST_PAUSE_SECONDS, Watch, pause_seconds
 from dpledger.alerts.webhook import Webhook
-from dpledger.api.logs import JsonFormatter
+from dpledger.logs import JsonFormatter
 from dpledger.server import create_server
 from dpledger.settings import Settings
 from dpledger.storage.repositories.alerts import Alert, AlertStore

@@ -465,6 +465,33 @@ def test_runs_of_a_shared_budget_are_counted_and_not_summed(shared: Service) -> 
     assert shared.budget()["reserved"]["open"] == 1
 
 
+def test_a_plan_inside_grants_what_exact_accounting_allows(service: Service) -> None:
+    service.open("adult", {"accounting": "shared", "epsilon": 3.0, "delta": 1e-4})
+    sgd: dict[str, Any] = {"name": "sgd", "sample": POISSON, "releases": [SUBSAMPLED], "times": "most"}
+    look: dict[str, Any] = {"name": "look", "releases": [{**GAUSSIAN, "noise_std": 100.0}], "times": 2}
+    opened = made(allocate(service, "job", delta=1e-5, budget={"accounting": "plan", "items": [sgd, look]}))
+    AllocationAnswer.model_validate(opened)
+    count = next(each for each in opened["budget"]["items"] if each["name"] == "sgd")["times"]
+    assert count >= 400
+    assert opened["plan"]["epsilon"] <= 1.0
+    step: dict[str, Any] = {"allocation": "job", "sample": POISSON}
+
+    held = made(service.reserve(count, releases=[SUBSAMPLED], **step))
+    AllocationView.model_validate(shown(service, "job"))
+    refused = problem(service.authorize(SUBSAMPLED, **step), 409, "budget-exhausted")
+    assert refused["fits"]["item"] == "sgd"
+    made(service.settle(held["id"], count - 1))
+    first = made(service.authorize(SUBSAMPLED, **step))
+    problem(service.authorize(SUBSAMPLED, **step), 409, "budget-exhausted")
+    again = {"id": first["sample"]["id"]}
+    problem(service.authorize(SUBSAMPLED, allocation="job", sample=again), 422, "unproven")
+    for _ in range(2):
+        made(service.authorize(look["releases"][0], allocation="job", item="look"))
+    problem(service.authorize(look["releases"][0], allocation="job"), 409, "budget-exhausted")
+    problem(service.authorize({**GAUSSIAN, "noise_std": 1.0}, allocation="job"), 422, "unproven")
+    service.verified()
+
+
 def test_a_plan_that_does_not_fit_is_warned_of(shared: Service) -> None:
     plan = {"releases": [SUBSAMPLED], "sample": POISSON, "steps": 1_000_000}
 

@@ -17,7 +17,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
-from dpledger.api.schemas import requests as schemas
+from dpledger.queries import amplification
 from tests.api.service import Service
 
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 2.0}
@@ -97,7 +97,7 @@ def test_floats_leave_the_service_exactly(
     client: TestClient, epsilons: list[float], rho: float, mu: float | None
 ) -> None:
     cost = Cost(np.array([1.1, 2.0, 1e6]), np.array(epsilons), rho=rho, mu=mu)
-    with mock.patch.object(schemas, "cost_of", return_value=cost):
+    with mock.patch.object(amplification, "cost_of", return_value=cost):
         answered = answer(client)
 
     assert (answered["epsilons"], answered["rho"], answered["mu"]) == (epsilons, rho, mu)
@@ -107,7 +107,7 @@ def test_floats_leave_the_service_exactly(
 @given(sensitivity=finite, noise_std=st.floats(min_value=0.0, exclude_min=True, allow_infinity=False))
 def test_floats_enter_the_service_exactly(client: TestClient, sensitivity: float, noise_std: float) -> None:
     release = {"mechanism": "gaussian", "sensitivity": sensitivity, "noise_std": noise_std}
-    with mock.patch.object(schemas, "cost_of", return_value=Cost.zero(DEFAULT_ORDERS)) as asked:
+    with mock.patch.object(amplification, "cost_of", return_value=Cost.zero(DEFAULT_ORDERS)) as asked:
         answer(client, releases=[release])
 
     assert asked.call_args.args[0].releases[0].fields() == release
@@ -132,7 +132,7 @@ def test_a_slow_bound_leaves_the_event_loop_free(app: FastAPI, shared: Service) 
             released.set()
             return health.status_code, (await pending).status_code
 
-    with mock.patch.object(schemas, "cost_of", slow):
+    with mock.patch.object(amplification, "cost_of", slow):
         assert asyncio.run(asyncio.wait_for(ask_for_health_meanwhile(), timeout=30)) == (200, 200)
 
 

@@ -10,7 +10,6 @@ from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.sampling import Scheme
 from dpledger.accounting.steps import mechanism_from_fields
 from dpledger.api.app import create_app
-from dpledger.api.describing import NOISES
 from dpledger.ledger.filters import filter_named, filter_names
 from dpledger.settings import Settings
 
@@ -63,10 +62,10 @@ def test_a_release_has_the_fields_of_its_mechanism(kind: str) -> None:
 )
 def test_a_noise_that_is_described_is_accepted_and_no_other(kind: str) -> None:
     schema = schema_of("ReleaseBody", kind)["properties"]["noise"]
-    assert schema["enum"] == list(NOISES[kind])
+    assert schema["enum"] == list(MECHANISMS[kind].choices["noise"])
     tried = {"gumbel", "laplace", "exponential", "gaussian", "uniform"}
 
-    assert {noise for noise in tried if _is_accepted(kind, noise)} == set(NOISES[kind])
+    assert {noise for noise in tried if _is_accepted(kind, noise)} == set(MECHANISMS[kind].choices["noise"])
 
 
 def _is_accepted(kind: str, noise: str) -> bool:

@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 import sqlalchemy as sa
 
-from dpledger.api.logs import JsonFormatter
 from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import HighWaterMarks
+from dpledger.logs import JsonFormatter
 from dpledger.storage.engine.engines import normalized_url
 from dpledger.storage.tables import metadata
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
 from dpledger.api.http import body
 from dpledger.api.http.body import LISTS, MAX_KEYS, ORDINARY, parse_json
-from dpledger.api.schemas import requests as schemas
 from dpledger.api.schemas.requests import CostRequest
+from dpledger.queries import amplification
 from dpledger.server import create_server
 from dpledger.settings import Settings
 from tests.api.service import Service, problem
@@ -289,7 +289,7 @@ class Sharper(AdjacencyMismatch):
 def test_a_domain_error_has_one_answer(
     client: TestClient, error: Exception, slug: str, members: dict[str, str]
 ) -> None:
-    with mock.patch.object(schemas, "cost_of", side_effect=error):
+    with mock.patch.object(amplification, "cost_of", side_effect=error):
         found = problem(client.post("/v1/costs", json=BODY), 422, slug)
 
     assert found["detail"] == str(error)
@@ -298,7 +298,7 @@ def test_a_domain_error_has_one_answer(
 
 
 def test_an_unexpected_error_tells_nothing_of_the_inside(client: TestClient) -> None:
-    with mock.patch.object(schemas, "cost_of", side_effect=ZeroDivisionError("secret 7")):
+    with mock.patch.object(amplification, "cost_of", side_effect=ZeroDivisionError("secret 7")):
         response = client.post("/v1/costs", json=BODY)
 
     problem(response, 500, "internal-error")

@@ -16,9 +16,9 @@ from dpledger.accounting.conversion import epsilon_at
 from dpledger.accounting.stepcost import AMPLIFICATION_METHODS
 from dpledger.accounting.steps import Step
 from dpledger.accounting.tuning import PoissonTrials, TruncatedNegativeBinomial, tuned_cost
-from dpledger.api.queries.calibration import BY_CONVERSION
-from dpledger.api.queries.theorems import AMPLIFICATION, COMPOSITION
 from dpledger.ledger.filters import filter_named, filter_names
+from dpledger.queries.calibration import BY_CONVERSION
+from dpledger.queries.theorems import AMPLIFICATION, COMPOSITION
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, problem
 
 ROUTES = ("conversions", "amplifications", "compositions", "calibrations")

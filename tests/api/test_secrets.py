@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.logs import JsonFormatter
+from dpledger.logs import JsonFormatter
 from tests.api.service import GAUSSIAN, ZCDP, Service, problem
 
 TOKEN = "dpl_abcdefghijklmnop_qrstuvwxyz234567abcdefghijklmnopqrstuvwxyz234567abcd"

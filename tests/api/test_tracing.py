@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from dpledger.api.app import create_app
 from dpledger.api.fast_path import dataset_in
-from dpledger.api.logs import JsonFormatter
+from dpledger.logs import JsonFormatter
 from dpledger.settings import InvalidSettings, Settings
 from tests.api.service import Service, SetClock, made
 

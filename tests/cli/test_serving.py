@@ -38,7 +38,7 @@ def started() -> Iterator[mock.Mock]:
     """What the web server would be started with; logging is left as the tests have it."""
     with (
         mock.patch("uvicorn.run") as started,
-        mock.patch("dpledger.api.logs.configure_logs"),
+        mock.patch("dpledger.logs.configure_logs"),
         mock.patch("dpledger.cli.databases.check_files"),
     ):
         yield started

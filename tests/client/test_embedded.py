@@ -205,3 +205,25 @@ def test_the_async_client_does_the_same(tmp_path: Path) -> None:
             await asyncio.gather(*[dataset.run("many").authorize(STEP) for _ in range(5)])
 
     asyncio.run(job())
+
+
+def test_the_async_client_shows_and_changes_what_the_other_does(tmp_path: Path) -> None:
+    async def job() -> None:
+        async with AsyncLedger.embedded(tmp_path / "a.db") as ledger:
+            dataset = await ledger.dataset("d").open(BUDGET, adjacency="replace-one", records=12)
+            facts = await dataset.facts()
+            assert (facts["adjacency"], facts["records"], facts["accounting"]) == ("replace-one", 12, "zcdp")
+            assert await dataset.facts() is facts
+            await dataset.run("job").authorize(STEP)
+            sequence = (await dataset.budget()).sequence
+            changed = await dataset.change_budget(
+                {"accounting": "zcdp", "rho": 0.2}, "a second study", sequence=sequence
+            )
+            assert changed["sequence"] == sequence + 1
+            assert (await dataset.budget()).limit["rho"] == 0.2
+            await dataset.open_partitions(["a", "b"])
+            assert {each["name"] async for each in dataset.partitions()} == {"a", "b"}
+            assert [each["run"] async for each in dataset.runs()] == ["job"]
+            assert (await dataset.verification())["valid"] is True
+
+    asyncio.run(job())

@@ -1,9 +1,10 @@
 """Datasets with a budget in whole units, and everything that must be true of one, seen from outside."""
 
+import zlib
 from collections import Counter
 from typing import Any
 
-from tests.reliability.model import UNIT, limit_rho
+from tests.reliability.model import UNIT, budget_fields, rho_of
 from tests.reliability.wire import Ask, ask
 
 SLACK = 1e-9
@@ -21,7 +22,8 @@ def authorization(name: str, units: int, key: str) -> Ask:
 
 def open_dataset(port: int, token: str, name: str, units: int) -> str:
     """Open a dataset with a budget for so many units and no more."""
-    budget = {"accounting": "zcdp", "rho": limit_rho(units)}
+    # Every other one is a plan, so that whatever is tried is tried with both.
+    budget = budget_fields(units, planned=zlib.crc32(name.encode()) % 2 == 0)
     opened = ask(port, token, Ask("/v1/datasets", {"name": name, "budget": budget}, f"open-{name}"))
     assert opened.status == 201, opened
     return name
@@ -96,8 +98,8 @@ def check_ledger(port: int, token: str, name: str, *, spent: int, **kinds: int) 
     assert Counter(entry["kind"] for entry in entries) == expected
     budget = look(port, token, name, "budget")
     assert budget["sequence"] == len(entries)
-    assert spent <= budget["spent"]["rho"] / UNIT <= spent + SLACK
-    assert budget["spent"]["rho"] <= budget["limit"]["rho"]
+    assert spent <= rho_of(budget["spent"]) / UNIT <= spent + SLACK
+    assert rho_of(budget["spent"]) <= rho_of(budget["limit"])
     verdict = look(port, token, name, "verification")
     assert (verdict["valid"], verdict["problems"]) == (True, [])
     assert verdict["sequence"] == len(entries)

@@ -8,7 +8,18 @@ from typing import Any, ClassVar, Protocol
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.reliability.model import ROOM, UNIT, Hold, Ledger, Part, SharedLedger, limit_rho
+from tests.reliability.model import (
+    ROOM,
+    UNIT,
+    Hold,
+    Ledger,
+    Part,
+    SharedLedger,
+    budget_fields,
+    limit_rho,
+    lowered_plan,
+    rho_of,
+)
 from tests.reliability.wire import Ask, Heard
 
 SLACK = 1e-9
@@ -99,19 +110,19 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # The rules.
 
-    @initialize(limit=limits, private=st.booleans())
-    def open_first(self, limit: int, private: bool) -> None:
-        self.open(limit, private, 0)
+    @initialize(limit=limits, private=st.booleans(), planned=st.booleans())
+    def open_first(self, limit: int, private: bool, planned: bool) -> None:
+        self.open(limit, private, planned, 0)
 
     @precondition(lambda self: len(self.ledgers) < 3)
-    @rule(limit=limits, private=st.booleans(), replica=replica_numbers)
-    def open(self, limit: int, private: bool, replica: int) -> None:
+    @rule(limit=limits, private=st.booleans(), planned=st.booleans(), replica=replica_numbers)
+    def open(self, limit: int, private: bool, planned: bool, replica: int) -> None:
         name = self.fresh("data")
-        budget = {"accounting": "zcdp", "rho": limit_rho(limit)}
+        budget = budget_fields(limit, planned)
         key = "private" if private else "fixed"
         body = {"name": name, "budget": budget, "partition_key": key}
         self.decide(replica, Ask("/v1/datasets", body, self.fresh("key")), granted=True)
-        self.ledgers[name] = Ledger(limit, private)
+        self.ledgers[name] = Ledger(limit, private, planned)
         self.touched.add(name)
 
     @precondition(lambda self: len(self.shared_names()) < 2)
@@ -253,27 +264,33 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledgers[hold.dataset].release(hold.part)
                 self.touched.add(hold.dataset)
 
+    def other_limit(self, name: str, limit: int) -> dict[str, Any]:
+        ledger = self.ledgers[name]
+        if isinstance(ledger, SharedLedger):
+            return shared_budget(limit, ledger.limit_millionths)
+        return lowered_plan(limit) if ledger.planned else {"accounting": "zcdp", "rho": limit_rho(limit)}
+
     @rule(pick=picks, limit=limits, replica=replica_numbers)
     def change_budget(self, pick: int, limit: int, replica: int) -> None:
         name = self.pick_dataset(pick)
-        body = {"budget": self.budget_body(name, limit), "reason": "as agreed"}
+        body = {"budget": self.other_limit(name, limit), "reason": "as agreed"}
         seen = self.look(name, "budget").body["sequence"]
         path = f"/v1/datasets/{name}/budget-changes"
-        self.decide(replica, Ask(path, body, self.fresh("key"), if_match=seen), granted=True)
+        request = Ask(path, body, self.fresh("key"), if_match=seen)
+        if self.ledgers[name].planned and limit > self.ledgers[name].limit:
+            assert self.send(replica, request).status == 422, "a plan is lowered, never raised"
+            return
+        self.decide(replica, request, granted=True)
         self.ledgers[name].limit = limit
         self.ledgers[name].note("budget-changed")
         self.touched.add(name)
 
-    def budget_body(self, name: str, limit: int) -> dict[str, Any]:
-        ledger = self.ledgers[name]
-        if isinstance(ledger, SharedLedger):
-            return shared_budget(limit, ledger.limit_millionths)
-        return {"accounting": "zcdp", "rho": limit_rho(limit)}
-
     @rule(pick=picks, limit=limits, replica=replica_numbers)
     def change_budget_unseen(self, pick: int, limit: int, replica: int) -> None:
         name = self.pick_dataset(pick)
-        body = {"budget": self.budget_body(name, limit), "reason": "not agreed"}
+        ledger = self.ledgers[name]
+        lower = min(limit, ledger.limit) if ledger.planned else limit
+        body = {"budget": self.other_limit(name, lower), "reason": "not agreed"}
         path = f"/v1/datasets/{name}/budget-changes"
         answer = self.send(replica, Ask(path, body, self.fresh("key"), if_match=0))
         assert (answer.status, answer.problem) == (412, "precondition-failed"), answer
@@ -285,9 +302,10 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger = self.ledgers[name]
         unopened = [part for part in PARTS if part not in ledger.parts][:2]
         own = None if ledger.private or own_limit is None else own_limit
+        own = None if own is not None and ledger.planned and own > ledger.limit else own
         body: dict[str, Any] = {"names": unopened or [PARTS[0]]}
         if own is not None:
-            body["budget"] = {"accounting": "zcdp", "rho": limit_rho(own)}
+            body["budget"] = self.other_limit(name, own)
         request = Ask(f"/v1/datasets/{name}/partitions", body, self.fresh("key"))
         self.touched.add(name)
         if ledger.shared:
@@ -398,11 +416,11 @@ class LedgerMachine(RuleBasedStateMachine):
         if isinstance(ledger, SharedLedger):
             self.check_shared(name, shown, ledger)
             return
-        assert shown["limit"]["rho"] == limit_rho(ledger.limit)
-        left, exact = shown["remaining"]["rho"] / UNIT, float(ledger.remaining())
+        assert rho_of(shown["limit"]) == limit_rho(ledger.limit)
+        left, exact = rho_of(shown["remaining"]) / UNIT, float(ledger.remaining())
         assert exact - SLACK <= left <= exact
         heaviest = max(burden for burden, _ in ledger.burdens(None))
-        assert heaviest <= shown["spent"]["rho"] / UNIT <= heaviest + SLACK
+        assert heaviest <= rho_of(shown["spent"]) / UNIT <= heaviest + SLACK
 
     def check_shared(self, name: str, shown: dict[str, Any], ledger: SharedLedger) -> None:
         """What is handed out, exactly, and what each allocation has committed."""
@@ -422,7 +440,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """What runs have spent for good; what is held counts for its run when it is settled."""
         if self.ledgers[name].shared:
             return
-        shown = {run["run"]: run["spent"]["rho"] / UNIT for run in self.look(name, "runs").body["items"]}
+        shown = {run["run"]: rho_of(run["spent"]) / UNIT for run in self.look(name, "runs").body["items"]}
         for run, spent in self.ledgers[name].runs.items():
             assert spent <= shown[run] <= spent + SLACK
 

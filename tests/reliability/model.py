@@ -18,6 +18,24 @@ def limit_rho(units: int) -> float:
     return (units + 0.5) * UNIT
 
 
+def lowered_plan(units: int) -> dict[str, Any]:
+    """A plan whose zCDP item has room for ``units`` units and no more."""
+    return {"accounting": "plan", "items": [{"name": "cap", "zcdp": {"rho": limit_rho(units)}}]}
+
+
+def budget_fields(units: int, planned: bool) -> dict[str, Any]:
+    """A budget for ``units`` units and no more: a zCDP one, or a plan with a zCDP item."""
+    if not planned:
+        return {"accounting": "zcdp", "rho": limit_rho(units)}
+    return {**lowered_plan(units), "epsilon": 8.0, "delta": 1e-4}
+
+
+def rho_of(amounts: dict[str, Any]) -> float:
+    """The ρ among amounts of either kind."""
+    found = amounts["items"][0]["rho"] if "items" in amounts else amounts["rho"]
+    return float(found)
+
+
 @dataclass
 class Hold:
     """An open reservation."""
@@ -35,6 +53,7 @@ class Ledger:
 
     limit: int
     private: bool = False
+    planned: bool = False
     whole: int = 0
     parts: dict[str, int] = field(default_factory=dict)
     own_limits: dict[str, int] = field(default_factory=dict)

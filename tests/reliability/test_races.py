@@ -9,6 +9,7 @@ from tests.reliability.ledgers import (
     authorization,
     check_ledger,
     check_shared,
+    look,
     open_dataset,
     open_shared,
 )
@@ -35,6 +36,36 @@ def test_a_budget_for_one_grants_one(database_target: DatabaseTarget, ports: lis
         assert (statuses.count(201), statuses.count(409)) == (1, TOGETHER - 1), statuses
         assert {answer.problem for answer in answers} == {None, "budget-exhausted"}
         check_ledger(ports[number % 2], database_target.token, name, spent=1, authorized=1)
+
+
+def test_the_last_steps_of_a_plan_are_granted_once(database_target: DatabaseTarget, ports: list[int]) -> None:
+    """Counts are whole numbers: of 64 requests at once, a plan for ten grants ten, and all ten."""
+    item = {
+        "name": "sgd",
+        "sample": {"scheme": "poisson", "rate": 0.01},
+        "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}],
+    }
+    budget = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": [{**item, "times": 10}]}
+    for number in range(REPEATED_ROUNDS):
+        name = f"planned-{number}"
+        opened = ask(
+            ports[0], database_target.token, Ask("/v1/datasets", {"name": name, "budget": budget}, name)
+        )
+        assert opened.status == 201, opened
+        body = {"run": "race", "sample": item["sample"], "releases": item["releases"]}
+        path = f"/v1/datasets/{name}/authorizations"
+        answers = answered(
+            volley(
+                ports,
+                database_target.token,
+                [Ask(path, body, f"key-{index}") for index in range(TOGETHER)],
+            )
+        )
+        statuses = [answer.status for answer in answers]
+        assert (statuses.count(201), statuses.count(409)) == (10, TOGETHER - 10), statuses
+        shown = look(ports[number % 2], database_target.token, name, "budget")
+        assert shown["spent"]["items"] == [{"name": "sgd", "times": 10}]
+        assert look(ports[1], database_target.token, name, "verification")["valid"]
 
 
 def test_a_budget_for_some_grants_so_many(database_target: DatabaseTarget, ports: list[int]) -> None:

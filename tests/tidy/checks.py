@@ -18,6 +18,8 @@ _MACHINE_PATH = re.compile(
 _OWN = {"dpledger", "dpledger_client", "tests"}
 _COMMAND_ENDS_IN = "uvicorn.run"
 """What ``dpledger serve`` calls at last, and nothing else does."""
+_PLAIN_DECORATORS = ("dataclass", "dataclasses.", "functools.", "contextlib.", "overload", "typing.", "enum.")
+"""Decorators that hand what they decorate to nobody."""
 _PATCHES = {"setattr", "object", "patch"}
 _SKIPS = frozenset({"importorskip", "skip", "skipif", "skipIf", "skipTest", "skipUnless", "xfail"})
 _TEST_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
@@ -166,6 +168,44 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     parts = package.split(".")
     parents = parts[: len(parts) - node.level + 1]
     return ".".join([*parents, node.module] if node.module else parents)
+
+
+def unreachable(sources: Iterable[str], entry_points: Iterable[str]) -> set[str]:
+    """Functions and classes at the top of modules that nothing leads to, going by their names.
+
+    What a module does when it is imported leads to what it names; so do the entry points, and definitions
+    that a decorator hands to somebody else, such as a router. An import alone is no use.
+    """
+    named: dict[str, set[str]] = {}
+    open_names = set(entry_points)
+    for statement in (each for source in sources for each in ast.parse(source).body):
+        if not isinstance(statement, Function | ast.ClassDef):
+            open_names |= _names_used(statement)
+            continue
+        named.setdefault(statement.name, set()).update(_names_used(statement))
+        if any(not ast.unparse(each).startswith(_PLAIN_DECORATORS) for each in statement.decorator_list):
+            open_names.add(statement.name)
+    reached: set[str] = set()
+    while open_names:
+        reached |= open_names
+        open_names = {name for each in open_names for name in named.get(each, ())} - reached
+    return {name for name in set(named) - reached if not name.startswith("__")}
+
+
+def _names_used(statement: ast.stmt) -> set[str]:
+    nodes = list(ast.walk(statement))
+    loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return loaded | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def listed_names(source: str) -> set[str]:
+    """What a module lists in ``__all__``."""
+    lists = [
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return {name for each in lists for name in ast.literal_eval(each)}
 
 
 def undocumented(source: str) -> list[str]:

@@ -128,6 +128,36 @@ def test_imports_are_resolved(source: str, expected: set[str]) -> None:
     assert checks.imported_modules(source, "p.q") == expected
 
 
+def test_what_nothing_leads_to_is_found() -> None:
+    library = (
+        "from x import f\ndef used(): ...\ndef dead(): return deader()\ndef deader(): ...\nclass Dead: ..."
+    )
+    caller = "from library import dead, used\nused()\n"
+
+    assert checks.unreachable([library, caller], []) == {"dead", "deader", "Dead"}
+    assert checks.unreachable([library, caller], ["dead"]) == {"Dead"}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(): return f()", {"f"}),
+        ("@router.get('/')\ndef f(): return g()\ndef g(): ...", set()),
+        ("@functools.cache\ndef f(): ...", {"f"}),
+        ("@dataclass(frozen=True)\nclass A: ...\nx = lambda: A()", set()),
+        ("class A:\n    def m(self): return f()\ndef f(): ...\nprint(module.A)", set()),
+        ("def __getattr__(name): ...", set()),
+    ],
+)
+def test_a_use_is_more_than_an_import_or_a_call_by_itself(source: str, found: set[str]) -> None:
+    assert checks.unreachable([source], []) == found
+
+
+def test_a_list_of_names_is_read() -> None:
+    assert checks.listed_names("__all__ = ['a', 'b']\nc = ['d']") == {"a", "b"}
+    assert checks.listed_names("x = 1") == set()
+
+
 def test_public_names_without_docstring_are_found() -> None:
     source = "def f(): ...\ndef _g(): ...\nclass C:\n    def m(self): ...\ndef h():\n    'doc'\n"
 

@@ -4,13 +4,31 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dpledger_client.optimizers import METHODS
 from tests.tidy import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNTING = ROOT / "service" / "dpledger" / "accounting"
 MAX_MEDIAN_BODY_LINES = 11
-ENTRY_POINTS = {"dpledger.cli.__main__"}
+ENTRY_POINTS = {
+    "dpledger.cli.__main__",
+    # Imported by their users alone, because each needs a library that the rest does without.
+    "dpledger_client.integrations.opacus",
+    "dpledger_client.objectives.torch_module",
+    # Loaded by name.
+    *(f"dpledger_client.optimizers.methods.{place.partition('.')[0]}" for place in METHODS.values()),
+}
 SOURCE_ROOTS = ("service", "client")
+CALLERS = (*SOURCE_ROOTS, "deploy", "examples", "migrations")
+"""Where a use counts: tests and benchmarks are none."""
+ACCOUNTING_FACE = "service/dpledger/accounting/__init__.py"
+CALLED_FROM_OUTSIDE = {
+    # By Alembic.
+    "downgrade",
+    "upgrade",
+    # By a test that adds a filter and takes it away again; nothing of the product ever does that.
+    "unregister",
+}
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
 RETIRED_WORDS = (
@@ -131,14 +149,28 @@ def _package(name: str) -> str:
     return module if name.endswith("/__init__.py") else module.rpartition(".")[0]
 
 
-def test_every_module_is_imported_by_another() -> None:
+def test_every_module_is_imported_by_another_that_is_no_test() -> None:
     modules = {_module(name) for name in _under(*SOURCE_ROOTS) if not name.endswith("/__init__.py")}
     imported: set[str] = set()
-    for name, text in PYTHON.items():
+    for name, text in _under(*CALLERS).items():
         imported |= checks.imported_modules(text, _package(name)) - {_module(name)}
 
     assert modules >= ENTRY_POINTS
     assert sorted(modules - imported - ENTRY_POINTS) == []
+
+
+def test_every_function_and_class_is_for_more_than_tests() -> None:
+    """The product uses it, or outside callers may: the accounting package or the client lists it for them."""
+    faces = {name for text in _faces() for name in checks.listed_names(text)}
+
+    assert faces
+    assert checks.unreachable(_under(*CALLERS).values(), {*faces, *CALLED_FROM_OUTSIDE}) == set()
+
+
+def _faces() -> list[str]:
+    client = [name for name in _under("client") if not Path(name).name.startswith("_")]
+    packages = [name for name in _under("client") if name.endswith("/__init__.py")]
+    return [TEXTS[name] for name in [ACCOUNTING_FACE, *client, *packages]]
 
 
 def _accounting() -> dict[str, str]:

@@ -89,6 +89,7 @@ def session() -> Iterator[Request]:
     yield from _query()
     yield from _refuse(post)
     yield from _read()
+    yield from _plan(post)
     yield from _share(post)
 
 
@@ -291,6 +292,31 @@ def _refuse(post: Any) -> Iterator[Request]:
         {"accounting": "rdp", "epsilon": 1e-9, "delta": 1e-9},
     ):
         yield post("/v1/datasets", {"name": "refused", "budget": budget})
+
+
+def _plan(post: Any) -> Iterator[Request]:
+    """Plan budgets: items by equality, by domination, by name, caps, refusals and a lowered count."""
+    sgd = {"sample": POISSON, "releases": [{**GAUSSIAN, "noise_std": 1.1}]}
+    items = [
+        {"name": "sgd", **sgd, "times": 3},
+        {"name": "gradients", "gdp": {"mu": 0.1}},
+        {"name": "searches", "zcdp": {"rho": 0.001}},
+    ]
+    budget = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": items}
+    yield post("/v1/datasets", {"name": "plan-items", "budget": budget})
+    path = "/v1/datasets/plan-items/authorizations"
+    gentle = {**sgd, "releases": [{**GAUSSIAN, "noise_std": 2.0}]}
+    for step in (sgd, gentle, {**gentle, "item": "sgd"}, sgd, {**sgd, "item": "gradients"}):
+        yield post(path, {"run": "run-1", **step})
+    for noise in (20.0, 5.0):
+        yield post(path, {"run": "run-2", "releases": [{**GAUSSIAN, "noise_std": noise}]})
+    yield post(path, {"run": "run-2", "releases": [{"mechanism": "zcdp", "rho": 0.001}]})
+    lower = {"accounting": "plan", "items": [{"name": "gradients", "gdp": {"mu": 0.06}}]}
+    changed = {"budget": lower, "reason": "a smaller study"}
+    yield post("/v1/datasets/plan-items/budget-changes", changed, headers={"If-Match": '"6"'})
+    yield post("/v1/datasets/plan-items/budget-changes", changed, headers={"If-Match": '"1"'})
+    for what in ("", "/budget", "/entries", "/runs", "/verification"):
+        yield Request("GET", f"/v1/datasets/plan-items{what}")
 
 
 def _read() -> Iterator[Request]:

@@ -40,6 +40,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         fit_intercept: bool = True,
         records: int | None = None,
         reserve: int | None = None,
+        block: int | None = None,
         progress: bool | None = False,
     ) -> None:
         self.account = account
@@ -49,6 +50,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.records = records
         self.reserve = reserve
+        self.block = block
         self.progress = progress
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -73,6 +75,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             method=DEFAULT_METHOD if self.method is None else self.method,
             records=self.records,
             reserve=self.reserve,
+            block=self.block,
             progress=self.progress,
             **dict(self.options or {}),
         )
@@ -128,6 +131,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         fit_intercept: bool = True,
         records: int | None = None,
         reserve: int | None = None,
+        block: int | None = None,
         progress: bool | None = False,
     ) -> None:
         super().__init__(
@@ -138,6 +142,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
             fit_intercept=fit_intercept,
             records=records,
             reserve=reserve,
+            block=block,
             progress=progress,
         )
         self.classes = classes

@@ -81,7 +81,7 @@ class PrivateLogisticRegression(_LinearClassifier, Probabilities):
         ``L2(strength)``, ``L1(strength)`` or None; it covers the intercept too.
     fit_intercept
         Whether there is one, as the weight of a column of ones.
-    records, reserve, progress
+    records, reserve, block, progress
         Of :func:`dpledger_client.optimizers.minimize`.
 
     Attributes
@@ -118,7 +118,7 @@ class PrivateLinearSVC(_LinearClassifier):
     ----------
     loss, width
         ``huber``, smooth within ``width`` of its corner, or ``hinge``.
-    account, classes, method, options, regularizer, fit_intercept, records, reserve, progress
+    account, classes, method, options, regularizer, fit_intercept, records, reserve, block, progress
         As in :class:`PrivateLogisticRegression`.
     """
 
@@ -135,6 +135,7 @@ class PrivateLinearSVC(_LinearClassifier):
         fit_intercept: bool = True,
         records: int | None = None,
         reserve: int | None = None,
+        block: int | None = None,
         progress: bool | None = False,
     ) -> None:
         super().__init__(
@@ -146,6 +147,7 @@ class PrivateLinearSVC(_LinearClassifier):
             fit_intercept=fit_intercept,
             records=records,
             reserve=reserve,
+            block=block,
             progress=progress,
         )
         self.loss = loss
@@ -170,7 +172,7 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     ----------
     target_bound
         Targets are cut to within this of zero when they are looked at.
-    account, method, options, regularizer, fit_intercept, records, reserve, progress
+    account, method, options, regularizer, fit_intercept, records, reserve, block, progress
         As in :class:`PrivateLogisticRegression`.
     """
 
@@ -185,6 +187,7 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
         fit_intercept: bool = True,
         records: int | None = None,
         reserve: int | None = None,
+        block: int | None = None,
         progress: bool | None = False,
     ) -> None:
         super().__init__(
@@ -195,6 +198,7 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
             fit_intercept=fit_intercept,
             records=records,
             reserve=reserve,
+            block=block,
             progress=progress,
         )
         self.target_bound = target_bound

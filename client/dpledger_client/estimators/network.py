@@ -23,7 +23,7 @@ class PrivateMLPClassifier(Probabilities):
         The labels that there are, required; they are public.
     hidden, activation
         Of :class:`dpledger_client.objectives.MLP`.
-    method, options, regularizer, records, reserve, progress
+    method, options, regularizer, records, reserve, block, progress
         As in :class:`~dpledger_client.estimators.PrivateLogisticRegression`.
     """
 
@@ -39,6 +39,7 @@ class PrivateMLPClassifier(Probabilities):
         regularizer: Regularizer | None = None,
         records: int | None = None,
         reserve: int | None = None,
+        block: int | None = None,
         progress: bool | None = False,
     ) -> None:
         super().__init__(
@@ -49,6 +50,7 @@ class PrivateMLPClassifier(Probabilities):
             regularizer=regularizer,
             records=records,
             reserve=reserve,
+            block=block,
             progress=progress,
         )
         self.hidden = hidden

@@ -4,15 +4,16 @@
 # ruff: noqa: N803
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpledger_client.errors import BudgetExhausted
-from dpledger_client.ledger import Account
+from dpledger_client.ledger import Account, Dataset
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
 from dpledger_client.optimizers.support.participants import Participant, SharedTraining, sources_of
+from dpledger_client.optimizers.support.planning import Item
 from dpledger_client.optimizers.support.progress import Bar, Progress, chosen_progress
 from dpledger_client.optimizers.support.projections import (
     Box,
@@ -57,6 +58,7 @@ __all__ = [
     "Training",
     "find_method",
     "minimize",
+    "plan",
 ]
 
 METHODS = {
@@ -106,6 +108,7 @@ def minimize(
     w0: Any = None,
     records: int | Sequence[int] | None = None,
     reserve: int | None = None,
+    block: int | None = None,
     callback: Callback | None = None,
     progress: bool | Progress | None = None,
     **options: Any,
@@ -129,7 +132,11 @@ def minimize(
     records
         The public number of records, if the dataset was opened without it; of several participants each.
     reserve
-        Ask for so many equal steps at once. By default each step is asked for by itself.
+        Reserve so many equal steps at once.
+    block
+        Without ``reserve``, equal steps are reserved in blocks that grow, to so many at most: 1 asks for each
+        step by itself. A killed job pays for the block it was in. By default one grows until asking takes
+        a hundredth of the time, to 1,024 steps or 30 seconds at most.
     callback
         Called with an :class:`Iterate` after each iteration; True ends the training.
     progress
@@ -146,7 +153,13 @@ def minimize(
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     bar = chosen_progress(progress, chosen.name)
-    settings = {"method": chosen.name, "steps": chosen.planned_steps, "w0": w0, "reserve": reserve}
+    settings = {
+        "method": chosen.name,
+        "steps": chosen.planned_steps,
+        "w0": w0,
+        "reserve": reserve,
+        "block": block,
+    }
     training = _training(
         chosen.shared, objective, X, y, account, records, **settings, callback=callback, progress=bar
     )
@@ -155,6 +168,46 @@ def minimize(
     finally:
         if isinstance(bar, Bar):
             bar.close()
+
+
+def plan(
+    objective: Objective | None = None,
+    *,
+    dataset: Dataset | Mapping[str, Any],
+    method: str | Method | NonPrivate,
+    records: int | None = None,
+    dimension: int | None = None,
+    w0: Any = None,
+    **options: Any,
+) -> list[Item]:
+    """What a training will ask for, before it touches data: the items of a budget of accounting ``plan``.
+
+    Parameters
+    ----------
+    objective, method, records, w0, options
+        As in :func:`minimize`.
+    dataset
+        An open dataset, or the public facts of one that is to be opened: ``adjacency``, ``records``, and
+        ``ledger`` for methods whose noise the service solves for.
+    dimension
+        The number of parameters, for methods whose noise depends on it.
+
+    Raises
+    ------
+    ValueError
+        Where what will be asked for is not known in advance; the message says what would make it so.
+
+    Examples
+    --------
+    >>> steps = {"steps": 400, "batch_size": 100, "clip": 1.0, "noise_multiplier": 1.1, "step_size": 0.5}
+    >>> [item] = plan(dataset={"adjacency": "add-remove", "records": 10_000}, method="dp-sgd", **steps)
+    >>> item["sample"], item["times"]
+    ({'scheme': 'poisson', 'rate': 0.01}, 400)
+    """
+    chosen = _chosen(method, options)
+    if isinstance(chosen, NonPrivate):
+        raise ValueError(f"{chosen.name} has no plan: it has no privacy, and asks nobody")
+    return chosen.plan(dataset, objective=objective, records=records, dimension=dimension, w0=w0)
 
 
 def _training(
@@ -171,8 +224,10 @@ def _training(
         return Training(objective, Source.of(X, y, account, records), **settings)
     if isinstance(account, Account) or not shared:
         raise ValueError("account must be a list for a method of several participants, and only for one")
-    if settings["reserve"] is not None:
-        raise ValueError("reserve must be None: a round of several participants is one question already")
+    if settings["reserve"] is not None or settings["block"] is not None:
+        raise ValueError(
+            "reserve and block must be None: a round of several participants is one question already"
+        )
     return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 
 

@@ -13,7 +13,6 @@ release a function of the batch, which runs after the ledger's yes::
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -22,10 +21,11 @@ import numpy as np
 
 from dpledger_client._arrays import Floats, Integers, by_place
 from dpledger_client._checks import check_count
-from dpledger_client.errors import BudgetExhausted
-from dpledger_client.ledger import Account
+from dpledger_client.errors import HoldClosed
+from dpledger_client.ledger import Account, Ledger
 from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
+from dpledger_client.optimizers.support.blocks import Blocks, Permit
 from dpledger_client.optimizers.support.progress import Progress, no_progress
 from dpledger_client.optimizers.support.results import History, Iterate, Note, Noted, Result
 from dpledger_client.permits import Authorization, Hold, Step
@@ -226,24 +226,35 @@ class AuthorizedBatch:
 class Asking:
     """What asks the ledger for looks at one source, and notes every charge.
 
+    A step that is repeated is asked for in growing blocks where that is free: see
+    :mod:`dpledger_client.optimizers.support.blocks`. What of a block did not run is settled when another step
+    is asked for, and at the end, however that comes.
+
     Parameters
     ----------
     reserve
-        Ask for so many equal steps at once, instead of for each.
+        Reserve so many equal steps at once.
+    block
+        Let blocks of equal steps grow to so many at most; 1 to ask for each step by itself.
     steps
         How many iterations are planned, so that no reservation is for more.
     """
 
-    def __init__(self, source: Source, *, steps: int | None = None, reserve: int | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        steps: int | None = None,
+        reserve: int | None = None,
+        block: int | None = None,
+    ) -> None:
         self.source = source
         self.steps = steps
         self.iteration = 0
         self.remaining: Mapping[str, Any] = {}
-        self._reserve = None if reserve is None else check_count("reserve", reserve)
         self._history: list[Note] = []
         self._charges: list[Noted] = []
-        self._holds = ExitStack()
-        self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
+        self._blocks = Blocks(source.account, reserve=reserve, block=block)
 
     @property
     def records(self) -> int:
@@ -256,28 +267,45 @@ class Asking:
         return self.source.adjacency
 
     @property
-    def reserves(self) -> bool:
-        """Whether equal steps are asked for in advance; a sample of theirs cannot be looked at again."""
-        return self._reserve is not None
+    def ledger(self) -> Ledger:
+        """The ledger that is asked."""
+        return self.source.account.dataset.ledger
 
-    def authorized(self, releases: Releases, sample: FreshSample | None = None) -> AuthorizedBatch:
-        """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused."""
+    @property
+    def reserves(self) -> bool:
+        """Whether every step is reserved; a sample of such a step cannot be looked at again."""
+        return self._blocks.reserve is not None
+
+    def authorized(
+        self, releases: Releases, sample: FreshSample | None = None, *, alone: bool = False
+    ) -> AuthorizedBatch:
+        """Ask for one step; raises :class:`BudgetExhausted`, which ends the training, if refused.
+
+        ``alone`` asks for this step by itself, so that its sample can be looked at :meth:`again`.
+        """
         listed = (releases,) if type(releases) is Release else as_releases(releases)
         drawn = sample or Full()
-        step = self._use_reservation(listed, drawn) if self._reserve else self._authorize_step(listed, drawn)
-        self.remaining = step.granted.remaining
-        return AuthorizedBatch(self.source, drawn, step)
+        return self._look(self._permit(listed, drawn, alone), drawn)
 
     def release(self, release: Release, sample: FreshSample, compute: Callable[[Batch], Any]) -> Any:
         """Ask for a step of one release, look once, and release: ``look(release, sample).release(compute)``.
 
         Of a reservation it takes the shortest way, for steps that are made by the thousand.
         """
-        if self._reserve is None:
-            return self.authorized(release, sample).release(compute)
-        source, hold = self.source, self._hold((release,), sample)
+        held = self._blocks.single
+        if held is not None and held[0] is release and held[1] is sample and held[2].used < held[2].limit:
+            try:
+                return self._release_held(held[2], sample, compute)
+            except HoldClosed:  # before anything was computed; another reservation is asked for
+                self._charges.pop()
+        permit = self._permit((release,), sample)
+        if isinstance(permit, Hold):
+            return self._release_held(permit, sample, compute)
+        return self._look(permit, sample).release(compute)
+
+    def _release_held(self, hold: Hold, sample: FreshSample, compute: Callable[[Batch], Any]) -> Any:
+        source = self.source
         self._charges.append((hold.granted, hold.releases, sample, hold.used))
-        self.remaining = hold.granted.remaining
         return hold.release(lambda: compute(source.drawn(sample)))
 
     def again(self, authorized: AuthorizedBatch, releases: Releases) -> AuthorizedBatch:
@@ -296,49 +324,22 @@ class Asking:
         self._history.append((self.iteration, self._charges, details))
         self._charges = []
 
-    def _authorize_step(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
+    def _permit(self, releases: tuple[Release, ...], sample: FreshSample, alone: bool = False) -> Permit:
+        """What was granted for a step like this, asked for if there is none left."""
         self.source.check(sample)
-        step = self.source.account.authorize(releases, sample=sample)
-        self._charges.append((step.granted, releases, sample, None))
-        return step
+        most = None if self.steps is None else self.steps - self.iteration
+        permit = self._blocks.permit(releases, sample, most=most, alone=alone)
+        self.remaining = permit.granted.remaining
+        return permit
 
-    def _use_reservation(self, releases: tuple[Release, ...], sample: FreshSample) -> Step:
-        hold = self._hold(releases, sample)
-        step = hold.take()
-        self._charges.append((hold.granted, releases, sample, hold.used - 1))
-        return step
-
-    def _hold(self, releases: tuple[Release, ...], sample: FreshSample) -> Hold:
-        """The reservation at hand if it has more of this very step, or a new one."""
-        if self._held is not None:
-            for_releases, for_sample, hold = self._held
-            if hold.left and (for_releases, for_sample) == (releases, sample):
-                return hold
-        self._settle()
-        times = min(self._reserve or 1, (self.steps or np.inf) - self.iteration)
-        while True:
-            hold = self._open_hold(releases, sample, max(1, int(times)))
-            if hold.left:  # a journal's reservation that was settled before gives nothing more
-                break
-            self._settle()
-        self._held = releases, sample, hold
-        return hold
-
-    def _open_hold(self, releases: tuple[Release, ...], sample: FreshSample, times: int) -> Hold:
-        """A reservation of so many steps, or of as many as the budget still covers."""
-        self.source.check(sample)
-        account = self.source.account
-        try:
-            return self._holds.enter_context(account.reserve(releases, times=times, sample=sample))
-        except BudgetExhausted as refused:
-            fits = int(refused.fits.get("times") or 0)
-            if not 1 <= fits < times:
-                raise
-            return self._holds.enter_context(account.reserve(releases, times=fits, sample=sample))
-
-    def _settle(self) -> None:
-        self._held = None
-        self._holds.close()
+    def _look(self, permit: Permit, sample: FreshSample) -> AuthorizedBatch:
+        """The look that one step of a permit allows, noted as charged."""
+        if isinstance(permit, Hold):
+            step, repetition = permit.take(), permit.used - 1
+        else:
+            step, repetition = permit, None
+        self._charges.append((permit.granted, permit.releases, sample, repetition))
+        return AuthorizedBatch(self.source, sample, step)
 
     def __enter__(self) -> Self:
         return self
@@ -346,8 +347,7 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, cause: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held = None
-        self._holds.__exit__(kind, cause, trace)
+        self.remaining = self._blocks.leave(kind, cause, trace) or self.remaining
 
 
 class Training(Asking):
@@ -359,8 +359,8 @@ class Training(Asking):
         What is minimised, over which data.
     w0
         Where to start; the objective's own start if None.
-    reserve
-        Ask for so many equal steps at once, instead of for each.
+    reserve, block
+        How many equal steps are asked for at once; see :class:`Asking`.
     steps
         How many iterations are planned, for the progress bar and for reservations.
     """
@@ -374,10 +374,11 @@ class Training(Asking):
         steps: int | None = None,
         w0: Any = None,
         reserve: int | None = None,
+        block: int | None = None,
         callback: Callback | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        super().__init__(source, steps=steps, reserve=reserve)
+        super().__init__(source, steps=steps, reserve=reserve, block=block)
         self.objective = objective
         self.method = method
         start = objective.initial(source.X, source.y) if w0 is None else w0

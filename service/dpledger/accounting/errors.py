@@ -7,7 +7,10 @@ AccountingError
 └── Unreachable         a calibration target that no parameter meets
 """
 
-__all__ = ["AccountingError", "AdjacencyMismatch", "InvalidInput", "Unproven", "Unreachable"]
+import contextlib
+from collections.abc import Iterator
+
+__all__ = ["AccountingError", "AdjacencyMismatch", "InvalidInput", "Unproven", "Unreachable", "within"]
 
 
 class AccountingError(ValueError):
@@ -22,6 +25,10 @@ class InvalidInput(AccountingError):
         self.requirement = requirement
         self.found = found
         super().__init__(f"{field} must be {requirement}, found {found!r}")
+
+    def inside(self, where: str) -> "InvalidInput":
+        """The same, named by where it stands: ``sensitivity`` as ``releases[0].sensitivity``."""
+        return InvalidInput(f"{where}.{self.field}", self.requirement, self.found)
 
 
 class Unproven(AccountingError):
@@ -40,3 +47,12 @@ class AdjacencyMismatch(Unproven):
 
 class Unreachable(AccountingError):
     """No value of the solved-for parameter meets the target."""
+
+
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Name an invalid input of the block by where it stands."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.inside(where) from error

@@ -6,7 +6,7 @@ Amplifying them one by one is unsound: two Gaussians with σ = 1 on one Poisson 
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats, check_choice, check_non_negative, check_orders
 
-__all__ = ["AMPLIFICATION_METHODS", "cached_cost_of", "cost_of"]
+__all__ = ["AMPLIFICATION_METHODS", "cost_of"]
 
 AMPLIFICATION_METHODS: dict[Scheme, tuple[str, ...]] = {
     Scheme.FULL: (),
@@ -77,25 +77,6 @@ def cost_of(step: Step, orders: Floats, *, method: str | None = None) -> Cost:
     if rate == 1.0 and method is None:
         return _full(step, orders)
     return _sampled_cost(step, rate, orders, method)
-
-
-def cached_cost_of(step: Step, orders: Floats) -> Cost:
-    """:func:`cost_of`, remembered by the step's digest and the orders."""
-    return _cached_cost(CostKey(step.digest, check_orders(orders).tobytes(), step))
-
-
-@dataclass(frozen=True)
-class CostKey:
-    """A step and orders, told apart by digest and bytes alone."""
-
-    digest: str
-    orders: bytes
-    step: Step = field(compare=False)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached_cost(question: CostKey) -> Cost:
-    return cost_of(question.step, np.frombuffer(question.orders))
 
 
 def _rate(sample: Sample) -> float:

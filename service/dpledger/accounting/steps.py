@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.validation import check_choice, check_count
 
-__all__ = ["MAX_RELEASES", "STEP_VERSION", "Release", "Step", "mechanism_from_fields"]
+__all__ = ["MAX_RELEASES", "STEP_VERSION", "Release", "Step", "mechanism_from_fields", "releases_from_fields"]
 
 STEP_VERSION = 1
 MAX_RELEASES = 64
@@ -103,6 +104,18 @@ class Step:
         if stored.get("version") != STEP_VERSION:
             raise InvalidInput("version", f"{STEP_VERSION}", stored.get("version"))
         return cls.from_fields(stored["releases"], stored["sample"], stored["adjacency"])
+
+
+def releases_from_fields(releases: Sequence[dict[str, Any]], where: str = "") -> tuple[Release, ...]:
+    """Read the wire forms of releases; an error names the one that it is in, after ``where``."""
+    return tuple(_release(f"{where}releases[{index}]", fields) for index, fields in enumerate(releases))
+
+
+def _release(where: str, fields: dict[str, Any]) -> Release:
+    try:
+        return Release.from_fields(fields)
+    except InvalidInput as error:
+        raise error.inside(where) from error
 
 
 def mechanism_from_fields(fields: dict[str, Any]) -> Mechanism:

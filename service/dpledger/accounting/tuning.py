@@ -24,8 +24,6 @@ __all__ = [
     "PoissonTrials",
     "Trials",
     "TruncatedNegativeBinomial",
-    "geometric_trials",
-    "logarithmic_trials",
     "tuned_cost",
 ]
 
@@ -170,16 +168,6 @@ def _never_falling(curve: Floats) -> Floats:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def geometric_trials(gamma: float) -> TruncatedNegativeBinomial:
-    """K geometric with mean 1/γ."""
-    return TruncatedNegativeBinomial(1.0, gamma)
-
-
-def logarithmic_trials(gamma: float) -> TruncatedNegativeBinomial:
-    """K logarithmic with mean (1/γ − 1)/log(1/γ)."""
-    return TruncatedNegativeBinomial(0.0, gamma)
 
 
 def tuned_cost(base: Cost, trials: Trials) -> Cost:

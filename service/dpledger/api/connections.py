@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dpledger.api.http.problems import MEDIA_TYPE, REQUEST_TIMEOUT, TOO_MANY_CONNECTIONS, Problem
-from dpledger.api.logs import log_event
+from dpledger.logs import log_event
 
 __all__ = ["BoundedProtocol", "Connections"]
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
-from pydantic import BaseModel
 
 from dpledger.api.http.admission import hashed_key, hashed_request
 from dpledger.api.http.routing import admission_of, caller_of
-from dpledger.api.queries.worker_pool import to_raw_response
+from dpledger.api.query_problems import to_raw_response
 from dpledger.api.responses import RawResponse
 from dpledger.api.services import Services
 from dpledger.auth.gatekeeper import Caller
@@ -16,6 +15,7 @@ from dpledger.ledger.bulk import no_pause
 from dpledger.ledger.model.requests import Spend
 from dpledger.ledger.ports import IdempotentRequest
 from dpledger.ledger.results import Result
+from dpledger.queries.requests import Query
 
 __all__ = [
     "SHORT_LIST",
@@ -47,7 +47,7 @@ async def idempotent_request_of(request: Request) -> IdempotentRequest:
     return IdempotentRequest(admission.caller.id, key, asked)
 
 
-async def evaluate_query(services: Services, question: BaseModel, caller: Caller) -> Response:
+async def evaluate_query(services: Services, question: Query, caller: Caller) -> Response:
     """The worker's answer to a question, which waits in the line of its token."""
     found = await services.questions.ask(question, caller.id)
     return to_raw_response(found, services.questions.retry_seconds).response()

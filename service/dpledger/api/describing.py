@@ -27,14 +27,6 @@ _TYPES: dict[Any, Schema] = {
     str: {"type": "string"},
     tuple[float, ...]: {"type": "array", "items": _NUMBER},
 }
-NOISES = {
-    "above-threshold": ("laplace", "gaussian"),
-    "noisy-max": ("gumbel", "laplace", "exponential"),
-    "noisy-votes": ("laplace", "gaussian"),
-}
-"""What ``noise`` may be, by mechanism."""
-SOLVED_FOR = ("noise_std", "scale")
-"""What a calibration leaves open, beside the rate of its sample."""
 
 
 def describe_kinds(schemas: dict[str, Schema]) -> None:
@@ -42,7 +34,7 @@ def describe_kinds(schemas: dict[str, Schema]) -> None:
     common = schemas["ReleaseBody"]["properties"]
     found = {kind: _release(mechanism, common) for kind, mechanism in MECHANISMS.items()}
     _join(schemas, "ReleaseBody", "mechanism", found, "Release")
-    opened = {kind: _without_required(schema, SOLVED_FOR) for kind, schema in found.items()}
+    opened = {kind: _without_noise(MECHANISMS[kind], schema) for kind, schema in found.items()}
     _join(schemas, "OpenReleaseBody", "mechanism", opened, "Release", "Open")
     samples = {scheme.value: _sample(scheme) for scheme in Scheme}
     again = schemas["SeenSampleBody"]
@@ -118,18 +110,25 @@ def _closed(properties: Schema, required: list[str], description: str) -> Schema
 
 def _release(mechanism: type[Mechanism], common: Mapping[str, Schema]) -> Schema:
     """A release by one mechanism: the mechanism's own fields beside those of every release."""
-    hints, kind = typing.get_type_hints(mechanism), mechanism.kind
+    hints = typing.get_type_hints(mechanism)
     own = dataclasses.fields(mechanism)  # type: ignore[arg-type]
-    properties = _kind("mechanism", kind) | {field.name: _typed(kind, field.name, hints) for field in own}
+    typed = {field.name: _typed(mechanism, field.name, hints) for field in own}
+    properties = _kind("mechanism", mechanism.kind) | typed
     properties |= {name: common[name] for name in ("count", "purpose")}
     required = ["mechanism", *(field.name for field in own if field.default is dataclasses.MISSING)]
     return _closed(properties, required, (inspect.getdoc(mechanism) or "").partition("\n")[0])
 
 
-def _typed(kind: str, name: str, hints: Mapping[str, Any]) -> Schema:
+def _without_noise(mechanism: type[Mechanism], schema: Schema) -> Schema:
+    """A release that leaves its noise to a calibration."""
+    noise = mechanism.noise_field
+    return schema if noise is None else _without_required(schema, [noise.name])
+
+
+def _typed(mechanism: type[Mechanism], name: str, hints: Mapping[str, Any]) -> Schema:
     hint = hints[name]
-    if name == "noise":
-        return {"type": "string", "enum": list(NOISES[kind])}
+    if name in mechanism.choices:
+        return {"type": "string", "enum": list(mechanism.choices[name])}
     if isinstance(hint, types.UnionType):
         inner = next(each for each in typing.get_args(hint) if each is not type(None))
         return {"anyOf": [_TYPES[inner], {"type": "null"}]}

@@ -15,14 +15,23 @@ from fastapi.telemetry._api import _route_selected
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dpledger.api.http.admission import ROUTE_KEY, Admission, Guard, admit, hashed_key, hashed_request
+from dpledger.api.http.admission import (
+    ROUTE_KEY,
+    Admission,
+    Guard,
+    RequestContext,
+    admit,
+    hashed_key,
+    hashed_request,
+)
 from dpledger.api.http.body import LARGE_BODY_BYTES, parse_json
 from dpledger.api.http.problems import invalid_body
-from dpledger.api.metrics import AUTHORIZATIONS
+from dpledger.api.metrics import AUTHORIZATIONS, Metrics
 from dpledger.api.responses import RawResponse, error_response
 from dpledger.api.schemas.requests import SpendBody
 from dpledger.api.services import is_expensive
 from dpledger.auth import scopes
+from dpledger.ledger.errors import KeyInFlight
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Authorization, Spend
 from dpledger.ledger.ports import IdempotentRequest
@@ -61,17 +70,26 @@ def dataset_in(scope: Scope) -> str | None:
 
 
 class FastPath:
-    """Serves authorizations before the framework's routing; everything else goes on to it."""
+    """Serves authorizations before the framework's middleware; everything else goes on to it.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Both ways have the same request context around them.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
+        self._context = RequestContext(self._serve, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         dataset = dataset_in(scope)
         if dataset is None:
             await self._app(scope, receive, send)
-            return
+        else:
+            scope["path_params"] = {"dataset": dataset}
+            await self._context(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        dataset = scope["path_params"]["dataset"]
         endpoint: AuthorizationEndpoint = scope["app"].authorizations
         scope[ROUTE_KEY] = AUTHORIZATIONS
         _route_selected(scope=scope, path=AUTHORIZATIONS)
@@ -103,10 +121,16 @@ class AuthorizationEndpoint:
         else:
             self._read.move_to_end((dataset, admission.body))
         call = IdempotentRequest(admission.caller.id, hashed_key(path, admission.key), asked.request)
-        with services.in_flight.deciding(call):
+        mark, in_flight = call[:2], services.in_flight
+        if mark in in_flight:
+            raise KeyInFlight
+        in_flight.add(mark)
+        try:
             decided = await self._enqueue(Authorization(asked.spend, call, asked.charge))
             # Answers are written and signed here, while the next group commits.
             return services.responses.respond(decided)
+        finally:
+            in_flight.discard(mark)
 
     async def _read_body(self, dataset: str, admission: Admission) -> ParsedBody:
         body = admission.body

@@ -288,6 +288,7 @@ def _opening_fields(result: DatasetOpening) -> dict[str, Any]:
         "orders": budget.orders.tolist(),
         "weights": None if budget.weights is None else budget.weights.tolist(),
         "opened_at": moment(dataset.at_us),
+        **budget.filter.analysis(budget),
         "warnings": result.warnings,
     }
 
@@ -320,6 +321,7 @@ def _allocation_fields(result: AllocationOpening) -> dict[str, Any]:
         "epsilon": allocation.epsilon,
         "delta": allocation.delta,
         "budget": allocation.budget.shown,
+        **allocation.budget.filter.analysis(allocation.budget),
         "remaining": result.remaining,
         "warnings": result.warnings,
     }

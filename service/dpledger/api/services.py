@@ -11,9 +11,7 @@ import anyio.to_thread
 
 from dpledger.api.http.admission import InFlight
 from dpledger.api.lanes import Lane
-from dpledger.api.logs import log_event, log_failure
 from dpledger.api.metrics import Metrics
-from dpledger.api.queries.worker_pool import WorkerPool
 from dpledger.api.responses import ResponseWriter
 from dpledger.api.standby import StandbyWatch
 from dpledger.auth.gatekeeper import Caller, Gatekeeper, bearer_token
@@ -30,6 +28,8 @@ from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.results import Decided
 from dpledger.ledger.service import LedgerService
+from dpledger.logs import log_event, log_failure
+from dpledger.queries.worker_pool import WorkerPool
 from dpledger.settings import Settings
 from dpledger.storage.engine.session import Database
 from dpledger.storage.mark_file import MarkFile, UnusableMarkFile
@@ -39,7 +39,7 @@ from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import open_storage
 from dpledger.storage.sessions import SessionStore
 
-__all__ = ["LONG", "Services", "is_expensive", "opened_marks"]
+__all__ = ["Services", "is_expensive", "opened_marks"]
 
 T = TypeVar("T")
 Ticket = asyncio.Future[Decided | Exception]
@@ -50,13 +50,11 @@ _COMPUTERS = 2
 _LONG_COMPUTERS = 1
 _BODY_READERS = 1
 """One: two threads that only compute would take the interpreter from the event loop in turns."""
-LONG = frozenset({"above-threshold", "output-mixture"})
-"""Mechanisms of which one release may take seconds to price; 64 of any other take less than one."""
 
 
 def is_expensive(spend: Spend) -> bool:
     """Whether computing what a spend is charged may take long."""
-    return any(release.mechanism.kind in LONG for release in spend.releases)
+    return any(release.mechanism.expensive for release in spend.releases)
 
 
 class Services:

@@ -5,8 +5,8 @@ import logging
 
 import anyio.to_thread
 
-from dpledger.api.logs import log_event
 from dpledger.ledger.errors import Unavailable
+from dpledger.logs import log_event
 from dpledger.storage.engine.session import Database
 from dpledger.storage.replication import Replication, read_replication
 

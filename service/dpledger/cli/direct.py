@@ -13,18 +13,16 @@ from pathlib import Path
 
 from dpledger.api.http.admission import check_key, hashed_key, hashed_request
 from dpledger.api.http.pagination import number_after, page, text_after
-from dpledger.api.queries.evaluation import canonical
-from dpledger.api.queries.forecast import charge_query, forecast, read_state
-from dpledger.api.queries.requests import ForecastBody
 from dpledger.api.responses import json_text
 from dpledger.api.routes.tokens import token_fields
+from dpledger.api.schemas.queries import ForecastBody
 from dpledger.api.schemas.requests import TokenBody
 from dpledger.auth.issuer import Issuer, TokenRequest
 from dpledger.auth.keys import load_keys
 from dpledger.cli.databases import make_schema, one_line_failures, refuse_foreign, refuse_missing
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Held, Page, Progress
-from dpledger.cli.local import evaluate_reply
+from dpledger.cli.local import evaluate_query
 from dpledger.cli.remote import Remote
 from dpledger.ledger.clock import SystemClock
 from dpledger.ledger.errors import NotFound, RolledBack
@@ -32,6 +30,7 @@ from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
+from dpledger.queries.forecast import charge_query, forecast, read_state
 from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings, variable
 from dpledger.storage import migrate
 from dpledger.storage.engine.engines import make_engine
@@ -178,9 +177,9 @@ class Direct:
     def forecast(self, name: str, body: Fields) -> Fields:
         """How many more such steps fit, computed here."""
         with one_line_failures():
-            asked = ForecastBody.model_validate(body)
-            state = read_state(self._open(), name, asked.partition, asked.allocation)
-            return forecast(state, evaluate_reply(canonical(charge_query(asked, state.ledger))))
+            query = ForecastBody.model_validate(body).to_query()
+            state = read_state(self._open(), name, query.partition, query.allocation)
+            return forecast(state, evaluate_query(charge_query(query, state.ledger)))
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key, in the application's own transaction."""

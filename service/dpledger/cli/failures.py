@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dpledger.api.logs import redact
+from dpledger.logs import redact
 
 __all__ = ["ExitCode", "Failed", "OneLineErrors", "failure_of", "one_line"]
 

@@ -1,47 +1,41 @@
-"""Pure questions, answered in this process: neither a service nor a database is needed."""
+"""Pure queries, evaluated in this process: neither a service nor a database is needed."""
 
 import json
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from dpledger.accounting.errors import AccountingError
-from dpledger.accounting.orders import DEFAULT_ORDERS
-from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.validation import check_orders
 from dpledger.api.http.problems import invalid_body, problem_of
-from dpledger.api.queries.evaluation import canonical, reply
-from dpledger.api.queries.requests import CalibrationBody, ConversionBody
+from dpledger.api.schemas.queries import CalibrationBody, ConversionBody
 from dpledger.api.schemas.requests import CostRequest
-from dpledger.api.schemas.responses import CostAnswer
 from dpledger.cli.failures import failure_of
+from dpledger.queries.evaluation import evaluate as answer
+from dpledger.queries.requests import Query
 
-__all__ = ["evaluate", "evaluate_reply"]
+__all__ = ["evaluate", "evaluate_query"]
 
-_SHAPES: dict[str, type[BaseModel]] = {"calibrations": CalibrationBody, "conversions": ConversionBody}
+_SCHEMAS: dict[str, type[CalibrationBody] | type[ConversionBody] | type[CostRequest]] = {
+    "calibrations": CalibrationBody,
+    "conversions": ConversionBody,
+    "costs": CostRequest,
+}
 
 
-def evaluate(question: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What the service would answer at ``/v1/<question>``, by the same functions."""
+def evaluate(route: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What the service would answer at ``/v1/<route>``, by the same functions."""
     try:
-        if question == "costs":
-            return _cost(CostRequest.model_validate(body))
-        asked = _SHAPES[question].model_validate(body)
-    except (ValidationError, AccountingError) as error:
-        problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
+        query = _SCHEMAS[route].model_validate(body).to_query()
+    except ValidationError as error:
+        problem = problem_of(invalid_body(error))
         raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
-    return evaluate_reply(canonical(asked))
+    return evaluate_query(query)
 
 
-def evaluate_reply(question: str) -> dict[str, Any]:
-    """The answer to a canonical question."""
-    status, text = reply(question)
-    found: dict[str, Any] = json.loads(text)
-    if status != 200:
-        raise failure_of(found["type"].removeprefix("/problems/"), status, found["detail"])
+def evaluate_query(query: Query) -> dict[str, Any]:
+    """The answer to a query."""
+    try:
+        found: dict[str, Any] = json.loads(answer(query).text)
+    except Exception as error:
+        problem = problem_of(error)
+        raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
     return found
-
-
-def _cost(asked: CostRequest) -> dict[str, Any]:
-    orders = DEFAULT_ORDERS if asked.orders is None else check_orders(asked.orders)
-    return CostAnswer.of(cost_of(asked.step(), orders)).model_dump()

@@ -45,8 +45,8 @@ def serve(
     # Only a service needs all of its components, which take two seconds to load.
     import uvicorn
 
-    from dpledger.api.logs import configure_logs
     from dpledger.cli.databases import check_files, one_line_failures, refuse_foreign
+    from dpledger.logs import configure_logs
     from dpledger.server import bounded_protocol, create_server
     from dpledger.settings import Settings, misspelt
 

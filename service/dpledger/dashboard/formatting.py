@@ -152,14 +152,8 @@ def _amount_text(amounts: dict[str, Any]) -> str:
 
 def relative_noise(release: Release) -> float | None:
     """The noise's standard deviation or scale over the sensitivity; None where no double holds it."""
-    mechanism: Any = release.mechanism
-    for name in ("noise_std", "scale", "query_scale"):
-        noise = getattr(mechanism, name, None)
-        if noise is not None:
-            sensitivity = getattr(mechanism, "sensitivity", 1.0)
-            relative = float(noise) / float(sensitivity) if sensitivity else math.inf
-            return relative if math.isfinite(relative) else None
-    return None
+    level = release.mechanism.noise_level
+    return None if level is None else level.ratio
 
 
 def step_text(step: Step) -> str:
@@ -172,10 +166,10 @@ def step_text(step: Step) -> str:
 
 
 def _release_text(release: Release) -> str:
-    noise = relative_noise(release)
+    level = release.mechanism.noise_level
     repeated = f"{release.count} × " if release.count > 1 else ""
-    letter = "σ" if hasattr(release.mechanism, "noise_std") else "b"
-    return f"{repeated}{release.mechanism.kind}{'' if noise is None else f' {letter}/Δ = {number(noise)}'}"
+    noise = "" if level is None else f" {level.symbol}/Δ = {number(level.ratio)}"
+    return f"{repeated}{release.mechanism.kind}{noise}"
 
 
 def pretty(fields: dict[str, Any]) -> str:

@@ -236,11 +236,13 @@ def frees_room(command: Command) -> bool:
 
 def _refusal(state: LedgerState, command: Authorize | Reserve) -> Refused:
     times = _times(command)
+    charge, room, budget = command.charge, state.room(command.partition), state.budget
     fits = {
         "times": _repetitions_that_fit(state, command, times),
-        "cost_fraction": _fraction_that_fits(state, state.room(command.partition), command.charge.amounts),
+        "cost_fraction": _fraction_that_fits(state, room, charge.amounts),
+        **budget.filter.explain_refusal(budget, charge.step, charge.amounts, room),
     }
-    asked = scale(command.charge.amounts, times, Direction.UP)
+    asked = scale(charge.amounts, times, Direction.UP)
     return Refused(asked, state.remaining(command.partition), state.sequence, fits)
 
 

@@ -78,6 +78,7 @@ class LedgerReader:
                 **_coordinates(budget, _room(budget, committed)),
             },
             "fraction": budget.fraction_left(committed),
+            **budget.filter.analysis(budget),
         }
         return {**found, **self._allocated(state)} if budget.filter.allocates else found
 
@@ -112,6 +113,7 @@ class LedgerReader:
             "reserved": {**_coordinates(budget, totals.shown_reserved), "open": totals.open_reservations},
             "remaining": {**found.remaining(), **_coordinates(budget, left)},
             "fraction": found.remaining()["fraction"],
+            **budget.filter.analysis(budget),
         }
 
     def entries(self, name: str, chosen: EntryFilter) -> list[dict[str, Any]]:

@@ -14,10 +14,11 @@ import pytest
 
 from dpledger_client import Account, Authorization, BudgetExhausted, Dataset, Ledger
 from dpledger_client._arrays import Floats
+from dpledger_client.ledger import Reservation
 from dpledger_client.mechanisms import Gaussian, Laplace, Mechanism, OutputMixture
 from dpledger_client.objectives import Logistic, Objective
 from dpledger_client.optimizers import Iterate, Method, Result, minimize
-from dpledger_client.permits import Step
+from dpledger_client.permits import Hold, Step
 
 SEED = 20_261
 RECORDS = 120
@@ -137,6 +138,23 @@ class Watch:
         if self.dataset is not None:
             assert current in {entry["id"] for entry in self.dataset.entries()}
 
+    def noted(self, permit: str, mechanism: Mechanism, value: Any, release: Callable[[Any], Any]) -> Any:
+        """Release a value under a permit, and keep what was given and what came out."""
+        given: list[Any] = []
+
+        def compute() -> Any:
+            found = value() if callable(value) else value
+            given.append(np.array(found, copy=True) if isinstance(found, np.ndarray) else found)
+            return found
+
+        self.inside.append(permit)
+        try:
+            output = release(compute)
+        finally:
+            self.inside.pop()
+        self.draws.append(Draw(mechanism, given[0] if given else None, output))
+        return output
+
     def note(self, iterate: Iterate) -> None:
         """A callback that keeps the iterates."""
         self.iterates.append(iterate.w)
@@ -208,41 +226,37 @@ def watching(dataset: Dataset | None = None) -> Iterator[Watch]:
 
 
 def _watch_releases(patch: pytest.MonkeyPatch, watch: Watch) -> None:
-    release = Step.release
+    release, release_held = Step.release, Hold.release
 
     def watched(step: Step, value: Any, which: int | str = 0) -> Any:
-        given: list[Any] = []
-
-        def noted() -> Any:
-            found = value() if callable(value) else value
-            given.append(np.array(found, copy=True) if isinstance(found, np.ndarray) else found)
-            return found
-
-        watch.inside.append(step.granted.id)
-        try:
-            output = release(step, noted, which)
-        finally:
-            watch.inside.pop()
         mechanism = step.releases[step._number(which)].mechanism
-        watch.draws.append(Draw(mechanism, given[0] if given else None, output))
-        return output
+        return watch.noted(step.granted.id, mechanism, value, lambda given: release(step, given, which))
+
+    def watched_hold(hold: Hold, value: Any, which: int | str = 0) -> Any:
+        if which != 0 or hold._journal is not None:  # it takes a step, which is watched
+            return release_held(hold, value, which)
+        mechanism = hold.releases[0].mechanism
+        return watch.noted(hold.granted.id, mechanism, value, lambda given: release_held(hold, given))
 
     patch.setattr(Step, "release", watched)
+    patch.setattr(Hold, "release", watched_hold)
 
 
 def _watch_questions(patch: pytest.MonkeyPatch, watch: Watch) -> None:
-    authorize = Account.authorize
+    def watched(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any, **named: Any) -> Any:
+            try:
+                yes = ask(*args, **named)
+            except BudgetExhausted:
+                watch.events.append("refused")
+                raise
+            watch.events.append(f"granted {yes.granted.id}")
+            return yes
 
-    def asked(account: Account, *args: Any, **named: Any) -> Any:
-        try:
-            yes = authorize(account, *args, **named)
-        except BudgetExhausted:
-            watch.events.append("refused")
-            raise
-        watch.events.append(f"granted {yes.granted.id}")
-        return yes
+        return asked
 
-    patch.setattr(Account, "authorize", asked)
+    patch.setattr(Account, "authorize", watched(Account.authorize))
+    patch.setattr(Reservation, "__enter__", watched(Reservation.__enter__))
     authorize_all = Ledger.authorize_all
 
     def all_asked(ledger: Ledger, *args: Any, **named: Any) -> Any:
@@ -259,3 +273,14 @@ def _watch_questions(patch: pytest.MonkeyPatch, watch: Watch) -> None:
 def charged_entries(dataset: Dataset) -> list[dict[str, Any]]:
     """The entries that charged something, in order."""
     return [entry for entry in dataset.entries() if entry["kind"] in ("authorized", "reserved")]
+
+
+def charged_steps(dataset: Dataset) -> int:
+    """How many steps were charged: those authorized, and of those reserved what was not given back."""
+    steps: dict[str, int] = {}
+    for entry in dataset.entries():
+        if entry["kind"] in ("authorized", "reserved"):
+            steps[entry["id"]] = entry.get("times", 1)
+        elif entry["kind"] == "settled":
+            steps[entry["reservation"]] = entry["used"]
+    return sum(steps.values())

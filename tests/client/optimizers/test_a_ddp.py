@@ -334,7 +334,7 @@ def test_lists_go_with_methods_of_several_participants(open_dataset: Opened) -> 
         )
     with pytest.raises(ValueError, match="one item a participant, found 3, 3 and 2"):
         minimize(OBJECTIVE, X, y, account=accounts[:2], method=METHOD)
-    with pytest.raises(ValueError, match="reserve must be None"):
+    with pytest.raises(ValueError, match="reserve and block must be None"):
         _run(accounts, reserve=5)
     with pytest.raises(ValueError, match="of its own"):
         _run([accounts[0]] * 3)

@@ -26,6 +26,7 @@ from tests.client.optimizers.contract import (
     Case,
     Watch,
     charged_entries,
+    charged_steps,
     curve_budget,
     watching,
 )
@@ -41,6 +42,7 @@ def _all_cases() -> Iterator[Case]:
 
 CASES = list(_all_cases())
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_block = pytest.mark.parametrize("block", [None, 1, 5])
 
 
 def fresh_name() -> str:
@@ -103,12 +105,15 @@ def test_each_look_at_the_data_follows_its_entry(case: Case, ledger: Ledger) -> 
         assert kind != "access" or f"granted {name}" in watch.events[:database_target]
 
 
+@every_block
 @every_case
-def test_what_was_charged_can_be_computed_from_the_history(case: Case, ledger: Ledger) -> None:
+def test_what_was_charged_can_be_computed_from_the_history(
+    case: Case, block: int | None, ledger: Ledger
+) -> None:
     dataset = case.opened(ledger, fresh_name())
     with insecure_testing_noise(SEED):
-        result = case.run(dataset.run("job"))
-    assert len(result.charges) == len(charged_entries(dataset))
+        result = case.run(dataset.run("job"), block=block)
+    assert len(result.charges) == charged_steps(dataset)
     recomputed = sum(_recomputed(charge, case.adjacency) for charge in result.charges)
     np.testing.assert_allclose(dataset.budget().spent["epsilons"], recomputed, rtol=1e-12)
     np.testing.assert_allclose(result.spent.epsilons, recomputed, rtol=1e-12)
@@ -125,13 +130,16 @@ def _recomputed(charge: Charge, adjacency: str) -> Floats:
     return cost_of(step, np.array(ORDERS)).epsilons
 
 
+@every_block
 @every_case
-def test_refused_in_the_middle_it_stops_and_looks_no_more(case: Case, ledger: Ledger) -> None:
-    whole = _watched_run(case, ledger, None)
+def test_refused_in_the_middle_it_stops_and_looks_no_more(
+    case: Case, block: int | None, ledger: Ledger
+) -> None:
+    whole = _watched_run(case, ledger, None, block)
     costs = [np.array(charge.cost.epsilons) for charge in whole[0].charges]
     kept = len(costs) // 2  # none of a method that asks once: it is refused at its only question
     covered = np.sum(costs[:kept], axis=0) * (1.0 + 1e-9) if kept else costs[0] / 2.0
-    result, watch = _watched_run(case, ledger, curve_budget(covered))
+    result, watch = _watched_run(case, ledger, curve_budget(covered), block)
     assert result.stop_reason == "budget-exhausted"
     assert watch.events[-1] == "refused"
     assert len(result.charges) == kept
@@ -145,9 +153,11 @@ def test_refused_in_the_middle_it_stops_and_looks_no_more(case: Case, ledger: Le
         np.testing.assert_array_equal(result.w, case.objective.initial(*case.data()))
 
 
-def _watched_run(case: Case, ledger: Ledger, budget: dict[str, Any] | None) -> tuple[Result, Watch]:
+def _watched_run(
+    case: Case, ledger: Ledger, budget: dict[str, Any] | None, block: int | None
+) -> tuple[Result, Watch]:
     dataset = case.opened(ledger, fresh_name(), budget)
     with watching() as watch, insecure_testing_noise(SEED):
         X, y = (watch.wrap(array) for array in case.data())  # noqa: N806
-        result = case.run(dataset.run("job"), data=(X, y), callback=watch.note)
+        result = case.run(dataset.run("job"), data=(X, y), callback=watch.note, block=block)
     return result, watch

@@ -15,10 +15,10 @@ from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.batches import sample_of
 from dpledger_client.optimizers.support.participants import Asked, Participant, SharedTraining
+from dpledger_client.optimizers.support.planning import Facts, Item, Setting, step_item
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import AuthorizedBatch, Training
 from dpledger_client.releases import Release
-from dpledger_client.samples import FreshSample
 
 __all__ = ["ADDP", "planned_noise"]
 
@@ -73,6 +73,16 @@ class ADDP(Method):
         if not callable(self.noise_multiplier):
             check_positive("noise_multiplier", self.noise_multiplier)
 
+    def items(self, setting: Setting) -> list[Item]:
+        """Of one participant, whose dataset it is."""
+        if callable(self.noise_multiplier):
+            raise ValueError(
+                "a-ddp has no plan with a noise_multiplier that is chosen on the way: give a number, which "
+                "planned_noise computes"
+            )
+        release, sample = self._step(setting, self.noise_multiplier)
+        return [step_item("gradient", release, sample, self.steps)]
+
     def train(self, training: Training) -> None:
         if not isinstance(training, SharedTraining):
             raise TypeError("a-ddp trains several participants: give lists of X, y and account")
@@ -88,13 +98,15 @@ class ADDP(Method):
         """What a participant asks for in this round."""
         chosen = self.noise_multiplier
         multiplier = chosen(participant) if callable(chosen) else chosen
-        sensitivity = gradient_sensitivity(self.clip, participant.adjacency)
-        noise_std = noise_for_multiplier(check_positive("noise_multiplier", multiplier), sensitivity)
-        return Release(Gaussian(sensitivity, noise_std), purpose="gradient"), self._sample(participant)
+        return self._step(participant, check_positive("noise_multiplier", multiplier))
 
-    def _sample(self, participant: Participant) -> FreshSample:
-        size = min(self.batch_size, participant.records)
-        return sample_of(size, participant.records, participant.adjacency)
+    def _step(self, facts: Facts, multiplier: float) -> Asked:
+        sensitivity = gradient_sensitivity(self.clip, facts.adjacency)
+        release = Release(
+            Gaussian(sensitivity, noise_for_multiplier(multiplier, sensitivity)), purpose="gradient"
+        )
+        size = min(self.batch_size, facts.records)
+        return release, sample_of(size, facts.records, facts.adjacency)
 
     def _gradient(self, training: Training, authorized: AuthorizedBatch, w: Floats) -> Floats:
         """A participant's noisy mean gradient."""

@@ -8,6 +8,7 @@ import numpy as np
 from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_flag, check_open_unit, check_positive
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize
 from dpledger_client.optimizers.support.stochastic import NoisyGradient, check_sampling, step_sizes
@@ -55,6 +56,9 @@ class DPAdam(Method):
         check_open_unit("second_decay", self.second_decay)
         check_positive("stability", self.stability)
         check_flag("noise_correction", self.noise_correction)
+
+    def items(self, setting: Setting) -> list[Item]:
+        return [NoisyGradient.of(setting, self.batch_size, self.clip, self.noise_multiplier).item(self.steps)]
 
     def train(self, training: Training) -> None:
         gradient = NoisyGradient.of(training, self.batch_size, self.clip, self.noise_multiplier)

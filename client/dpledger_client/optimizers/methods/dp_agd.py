@@ -13,13 +13,12 @@ from dpledger_client.objectives.base import loss_sensitivity
 from dpledger_client.optimizers.support.averaged_gradient import NoisyGradient
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.line_search import public_offset
+from dpledger_client.optimizers.support.planning import Caps, Item, Setting, concentrated_item
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
-from dpledger_client.optimizers.training import Batch, StopTraining, Training
+from dpledger_client.optimizers.training import Batch, Training
 from dpledger_client.releases import Release
 
 __all__ = ["DPAGD"]
-
-PLAN_USED = "planned-budget-used"
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,15 @@ class DPAGD(Method):
         each = check_positive("rho", rho) / (2 * check_count("splits", splits))
         return cls(each, each, total_rho=rho, **parameters)
 
+    def items(self, setting: Setting) -> list[Item]:
+        """Gradients and selections are chosen on the way, within ``total_rho``."""
+        if self.total_rho is None:
+            raise ValueError(
+                "dp-agd has no plan without total_rho: how often it measures and selects again is not known "
+                "in advance"
+            )
+        return [concentrated_item("gradients-and-selections", self.total_rho)]
+
     def train(self, training: Training) -> None:
         run = _Run(self, training)
         while self.steps is None or training.iteration < self.steps:
@@ -122,12 +130,12 @@ class _Run:
         self.selection = method.selection(training.adjacency)
         self.max_step_size = method.max_step_size
         self.chosen: list[float] = []
-        self.left = math.inf if method.total_rho is None else method.total_rho
+        self.caps = Caps.of(method.total_rho)
 
     def iterate(self) -> None:
         """Lines 4 to 22 of Algorithm 2."""
         method, training, measurements = self.method, self.training, 1
-        self._plan(self.gradient_rho)
+        self.caps.spend(self.gradient_rho)
         gradient = NoisyGradient.measure(training, self.w, method.gradient_clip, self.gradient_rho)
         while (chosen := self._select_step(gradient)) is None:
             gradient = self._refine(gradient)
@@ -143,7 +151,7 @@ class _Run:
         direction = gradient.direction(self.training)
         sizes = np.linspace(0.0, self.max_step_size, self.method.candidates + 1)
         candidates = [self.method.projection(self.w - size * direction) for size in sizes]
-        self._plan(self.method.selection_rho)
+        self.caps.spend(self.method.selection_rho)
         authorized = self.training.authorized(self.selection)
         index = int(authorized.release(lambda batch: [self._score(w, batch) for w in candidates]))
         return (float(sizes[index]), candidates[index]) if index > 0 else None
@@ -161,7 +169,7 @@ class _Run:
     def _refine(self, gradient: NoisyGradient) -> NoisyGradient:
         """Lines 16 to 19: the growth of the gradient's budget is spent on another measurement."""
         grown = (1.0 + self.method.budget_growth) * self.gradient_rho
-        self._plan(grown - self.gradient_rho)
+        self.caps.spend(grown - self.gradient_rho)
         self.gradient_rho = grown
         return gradient.refine(self.training, grown)
 
@@ -170,8 +178,3 @@ class _Run:
         if len(self.chosen) == self.method.grid_interval:
             self.max_step_size = (1.0 + self.method.grid_growth) * max(self.chosen)
             self.chosen.clear()
-
-    def _plan(self, rho: float) -> None:
-        if rho > self.left:
-            raise StopTraining(PLAN_USED, f"The next step needs {rho:.3g} of {self.left:.3g} planned.")
-        self.left -= rho

@@ -7,7 +7,9 @@ from dpledger_client._checks import check_count, check_positive
 from dpledger_client.optimizers.support.averaged_gradient import NoisyGradient
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.line_search import Backtracking, FirstStepSize, LineQueries
+from dpledger_client.optimizers.support.planning import Caps, Item, Setting, gaussian_item, step_item
 from dpledger_client.optimizers.training import Training
+from dpledger_client.releases import Release
 
 __all__ = ["DPBLGD"]
 
@@ -37,6 +39,9 @@ class DPBLGD(Method):
         τ and ς: every τ iterations η₀ becomes at most ς times the largest step size since.
     steps
         At most so many iterations; None: until the ledger refuses.
+    total_gradient_rho, searches
+        Spend no more than this on gradients, and search at most so often, whatever the dataset has left; then
+        stop with ``planned-budget-used``. Together they are its plan.
 
     Notes
     -----
@@ -57,6 +62,8 @@ class DPBLGD(Method):
     restart_interval: int = 10
     restart_growth: float = 1.2
     steps: int | None = None
+    total_gradient_rho: float | None = None
+    searches: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("gradient_rho", "search_budget", "gradient_clip", "loss_clip", "budget_growth"):
@@ -64,13 +71,35 @@ class DPBLGD(Method):
         FirstStepSize(self.step_size, self.restart_interval, self.restart_growth)
         if self.steps is not None:
             check_count("steps", self.steps)
+        if self.total_gradient_rho is not None:
+            check_positive("total_gradient_rho", self.total_gradient_rho)
+        if self.searches is not None:
+            check_count("searches", self.searches)
+
+    def items(self, setting: Setting) -> list[Item]:
+        """Gradients chosen on the way, and equal searches."""
+        if self.total_gradient_rho is None or self.searches is None:
+            raise ValueError(
+                "dp-blgd has no plan without total_gradient_rho and searches: how often it measures and "
+                "searches again is not known in advance"
+            )
+        search = step_item("search", self._release(setting.adjacency), times=self.searches)
+        return [gaussian_item("gradients", self.total_gradient_rho), search]
+
+    def _release(self, adjacency: str) -> Release:
+        return self.search.release(self.search_budget, self.loss_clip, adjacency)
 
     def train(self, training: Training) -> None:
         first = FirstStepSize(self.step_size, self.restart_interval, self.restart_growth)
+        caps = Caps.of(self.total_gradient_rho, self.searches)
         w, rho = training.w, self.gradient_rho
         while self.steps is None or training.iteration < self.steps:
+            caps.search()
+            caps.spend(rho)
             gradient, searches = NoisyGradient.measure(training, w, self.gradient_clip, rho), 1
             while (step_size := self._search(training, gradient, first.size)) is None:
+                caps.search()
+                caps.spend(rho * (1.0 + self.budget_growth) - rho)
                 rho *= 1.0 + self.budget_growth
                 gradient = gradient.refine(training, rho)
                 searches += 1
@@ -89,6 +118,5 @@ class DPBLGD(Method):
             float(training.records),
             self.loss_clip,
         )
-        release = self.search.release(self.search_budget, self.loss_clip, training.adjacency)
-        index = training.authorized(release).release(queries.of)
+        index = training.authorized(self._release(training.adjacency)).release(queries.of)
         return None if index is None else self.search.step_size(initial, index)

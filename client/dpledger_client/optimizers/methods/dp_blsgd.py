@@ -24,6 +24,7 @@ from dpledger_client.optimizers.support.line_search import (
     LineQueries,
     check_above_one,
 )
+from dpledger_client.optimizers.support.planning import Caps, Facts, Item, Setting, step_item
 from dpledger_client.optimizers.training import AuthorizedBatch, Training
 from dpledger_client.releases import Release
 
@@ -77,6 +78,9 @@ class DPBLSGD(Method):
         Take the step β^max_queries·η₀ where a search fails, instead of CHEB (for neural networks).
     steps
         At most so many iterations; None: until the ledger refuses.
+    searches
+        Search at most so often in all, whatever the dataset has left; then stop with
+        ``planned-budget-used``. It is needed for a plan, with ``grows="never"``.
 
     Notes
     -----
@@ -106,6 +110,7 @@ class DPBLSGD(Method):
     clip_decay: float = 0.0
     smallest_on_failure: bool = False
     steps: int | None = None
+    searches: int | None = None
 
     def __post_init__(self) -> None:
         check_rate("rate", self.rate)
@@ -123,6 +128,39 @@ class DPBLSGD(Method):
         check_flag("smallest_on_failure", self.smallest_on_failure)
         if self.steps is not None:
             check_count("steps", self.steps)
+        if self.searches is not None:
+            check_count("searches", self.searches)
+
+    def items(self, setting: Setting) -> list[Item]:
+        """A gradient for each search, on a sample of its own or on the same one."""
+        times = self._planned_searches()
+        sample = sample_at(self.rate, setting.records, setting.adjacency)
+        gradient, search = self._releases(setting)
+        if self.looks == "joint":
+            return [step_item("gradient-and-search", [gradient, search], sample, times)]
+        return [step_item("gradient", gradient, sample, times), step_item("search", search, sample, times)]
+
+    def _releases(self, facts: Facts) -> tuple[Release, Release]:
+        """The first gradient and search."""
+        gradient = gradient_release(self.gradient_clip, self.gradient_rho, facts.adjacency)
+        return gradient, self.search.release(self.search_budget, self.loss_clip, facts.adjacency)
+
+    def _planned_searches(self) -> int:
+        """How many searches there are at most, all alike; raises where that is not known in advance."""
+        if self.looks == "again":
+            raise ValueError(
+                f"{self.name} has no plan with looks='again': an item's sample is looked at once"
+            )
+        if self.smallest_on_failure and self.steps is not None:
+            return min(self.steps, self.searches or self.steps)
+        if self.searches is None:
+            raise ValueError(f"{self.name} has no plan without searches: how many there are is not known")
+        if self.grows != "never" and self.budget_growth > 0.0 and not self.smallest_on_failure:
+            raise ValueError(
+                f"{self.name} has no plan with grows={self.grows!r}: noise that depends on what was released "
+                "is not known in advance. Take grows='never'"
+            )
+        return self.searches
 
     def train(self, training: Training) -> None:
         run = _Run(self, training)
@@ -162,6 +200,7 @@ class _Run:
         self.search_budget = method.search_budget
         self.gradient_clip = method.gradient_clip
         self.loss_clip = method.loss_clip
+        self.caps = Caps.of(searches=method.searches)
         self.first = FirstStepSize(method.step_size, method.restart_interval, method.restart_growth)
         self.angle = _RIGHT_ANGLE
         self.previous: Floats | None = None
@@ -187,11 +226,12 @@ class _Run:
 
     def _measure(self) -> _Measured:
         """Lines 4 to 6, divided by the expected size; the regulariser is public and added after the noise."""
+        self.caps.search()
         training, clip, w = self.training, self.gradient_clip, self.w
         releases = [gradient_release(clip, self.gradient_rho, training.adjacency)]
         if self.method.looks == "joint":
             releases.append(self._search_release())
-        authorized = training.authorized(releases, self.sample)
+        authorized = training.authorized(releases, self.sample, alone=self.method.looks == "again")
         objective = training.objective
         total = authorized.release(
             lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, clip), "gradient"

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpledger_client._checks import check_choice, check_non_negative
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize
 from dpledger_client.optimizers.support.stochastic import (
@@ -73,6 +74,9 @@ class DPSGD(Method):
         check_choice("average", self.average, AVERAGES)
         if check_non_negative("momentum", self.momentum) >= 1.0:
             raise ValueError(f"momentum must be below 1, found {self.momentum!r}")
+
+    def items(self, setting: Setting) -> list[Item]:
+        return [NoisyGradient.of(setting, self.batch_size, self.clip, self.noise_multiplier).item(self.steps)]
 
     def train(self, training: Training) -> None:
         gradient = NoisyGradient.of(training, self.batch_size, self.clip, self.noise_multiplier)

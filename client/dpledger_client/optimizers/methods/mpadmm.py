@@ -9,6 +9,7 @@ from dpledger_client._checks import check_choice, check_count, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Facts, Item, Setting, gaussian_item, step_item
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.support.splitting import Split, shrinkage
 from dpledger_client.optimizers.training import Training
@@ -80,6 +81,20 @@ class ModelPerturbationADMM(Method):
         check_positive("penalty", self.penalty)
         check_choice("output", self.output, ("x", "z"))
 
+    def items(self, setting: Setting) -> list[Item]:
+        """One step, or where step sizes change Gaussians within the sum of their μ²."""
+        sizes = [step_size_at(self.step_size, iteration) for iteration in range(1, self.steps + 1)]
+        if len(set(sizes)) == 1:
+            return [step_item("x", self._release(setting, sizes[0]), times=self.steps)]
+        squares = [(self._sensitivity(setting, size) / self.noise_std) ** 2 for size in sizes]
+        return [gaussian_item("x", math.fsum(squares) / 2.0)]
+
+    def _release(self, facts: Facts, step_size: float) -> Release:
+        return Release(Gaussian(self._sensitivity(facts, step_size), self.noise_std), purpose="x")
+
+    def _sensitivity(self, facts: Facts, step_size: float) -> float:
+        return model_sensitivity(self.clip, step_size, self.penalty, facts.records, facts.adjacency)
+
     def train(self, training: Training) -> None:
         split = Split.at(training.w)
         for iteration in range(1, self.steps + 1):
@@ -93,10 +108,7 @@ class ModelPerturbationADMM(Method):
     def _move(self, training: Training, x: Floats, step_size: float) -> Floats:
         """The data's part of the next x, with the noise on x."""
         objective, share = training.objective, shrinkage(step_size, self.penalty) / training.records
-        sensitivity = model_sensitivity(
-            self.clip, step_size, self.penalty, training.records, training.adjacency
+        noisy: Floats = training.authorized(self._release(training, step_size)).release(
+            lambda batch: -share * objective.clipped_gradient_sum(x, batch.X, batch.y, self.clip)
         )
-        noisy: Floats = training.authorized(
-            Release(Gaussian(sensitivity, self.noise_std), purpose="x")
-        ).release(lambda batch: -share * objective.clipped_gradient_sum(x, batch.X, batch.y, self.clip))
         return noisy

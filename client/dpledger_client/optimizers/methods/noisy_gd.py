@@ -11,6 +11,7 @@ from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
@@ -57,6 +58,9 @@ class NoisyGradientDescent(Method):
         check_positive("clip", self.clip)
         check_positive("noise_multiplier", self.noise_multiplier)
         check_choice("average", self.average, ("last", "uniform"))
+
+    def items(self, setting: Setting) -> list[Item]:
+        return [step_item("gradient", self._release(setting.adjacency), times=self.steps)]
 
     def train(self, training: Training) -> None:
         release = self._release(training.adjacency)

@@ -1,11 +1,18 @@
 """NSGD: mini-batch SGD without noise, and noise on its result."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpledger_client._checks import check_choice, check_count, check_flag, check_positive
 from dpledger_client.optimizers.support.base import Method
-from dpledger_client.optimizers.support.permuted_sgd import Passes, check_replace_one, train_on_permutation
+from dpledger_client.optimizers.support.permuted_sgd import (
+    Passes,
+    check_adjacency,
+    check_replace_one,
+    plan_permutation,
+    train_on_permutation,
+)
+from dpledger_client.optimizers.support.planning import Facts, Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.training import Training
 
@@ -72,13 +79,21 @@ class NSGD(Method):
         shrinking = self.schedule == "shrinking"
         return tuple(self.step_size / (s if shrinking else 1) for s in range(1, self.epochs + 1))
 
+    def items(self, setting: Setting) -> list[Item]:
+        check_adjacency(setting.adjacency, self.name)
+        return plan_permutation(setting, self._passes(setting), **self._noise)
+
     def train(self, training: Training) -> None:
         check_replace_one(training, self.name)
-        passes = Passes.over(training.records, self.batches, self.step_sizes(), projection=self.projection)
-        train_on_permutation(
-            training,
-            passes,
-            row_norm=self.row_norm,
-            noise_multiplier=self.noise_multiplier,
-            permute=self.permute,
-        )
+        train_on_permutation(training, self._passes(training), **self._noise)
+
+    def _passes(self, facts: Facts) -> Passes:
+        return Passes.over(facts.records, self.batches, self.step_sizes(), projection=self.projection)
+
+    @property
+    def _noise(self) -> dict[str, Any]:
+        return {
+            "row_norm": self.row_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "permute": self.permute,
+        }

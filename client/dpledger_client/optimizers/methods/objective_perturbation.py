@@ -18,6 +18,7 @@ from dpledger_client.objectives.regularizers import L2, Unregularized
 from dpledger_client.optimizers.methods.non_private import Function, lbfgs
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.permuted_sgd import bounded_data
+from dpledger_client.optimizers.support.planning import Item, Setting
 from dpledger_client.optimizers.training import Batch, Training
 from dpledger_client.releases import Release
 
@@ -137,6 +138,12 @@ class ObjectivePerturbation(Method):
     @property
     def planned_steps(self) -> int:
         return 1
+
+    def items(self, setting: Setting) -> list[Item]:
+        raise ValueError(
+            "objective-perturbation has no plan: it is declared by a Rényi curve, which has no dominating "
+            "pair. Open the dataset with a budget that adds up curves, such as rdp"
+        )
 
     def train(self, training: Training) -> None:
         problem = self._problem(training.objective, training.records)

@@ -2,12 +2,19 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpledger_client._checks import check_count, check_positive
 from dpledger_client.objectives.base import Objective
 from dpledger_client.optimizers.support.base import Method
-from dpledger_client.optimizers.support.permuted_sgd import Passes, check_replace_one, train_on_permutation
+from dpledger_client.optimizers.support.permuted_sgd import (
+    Passes,
+    check_adjacency,
+    check_replace_one,
+    plan_permutation,
+    train_on_permutation,
+)
+from dpledger_client.optimizers.support.planning import Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
@@ -61,13 +68,21 @@ class OutputPerturbation(Method):
     def planned_steps(self) -> int:
         return 1
 
+    def items(self, setting: Setting) -> list[Item]:
+        check_adjacency(setting.adjacency, self.name)
+        return plan_permutation(setting, self._passes(setting), **self._noise)
+
     def train(self, training: Training) -> None:
         check_replace_one(training, self.name)
-        etas = self._etas(training.objective)
-        passes = Passes.over(training.records, 1, etas, projection=self.projection)
-        train_on_permutation(
-            training, passes, row_norm=self.row_norm, noise_multiplier=self.noise_multiplier, permute=False
-        )
+        train_on_permutation(training, self._passes(training), **self._noise)
+
+    def _passes(self, setting: Training | Setting) -> Passes:
+        etas = self._etas(setting.objective)
+        return Passes.over(setting.records, 1, etas, projection=self.projection)
+
+    @property
+    def _noise(self) -> dict[str, Any]:
+        return {"row_norm": self.row_norm, "noise_multiplier": self.noise_multiplier, "permute": False}
 
     def _etas(self, objective: Objective) -> tuple[float, ...]:
         chosen = self._best(objective) if self.step_size is None else self.step_size

@@ -13,6 +13,7 @@ from dpledger_client.objectives.base import CLIP_MARGIN
 from dpledger_client.objectives.ranking import BayesRank, Scorer
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.batches import sample_at
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.support.projections import Projection
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Batch, Training, check_equally_many
@@ -98,6 +99,20 @@ class PrivBR(Method):
             raise ValueError("documents must be a list of matrices of finite numbers")
         object.__setattr__(self, "documents", tuple(public))
 
+    def items(self, setting: Setting) -> list[Item]:
+        sample = sample_at(self.rate, setting.records, setting.adjacency)
+        if self.bound == "batch":
+            return [step_item("gradient", self._mixture(sample), times=self.steps)]
+        return [step_item("gradient", self._release(), sample, self.steps)]
+
+    def _release(self) -> Release:
+        return Release(Gaussian(1.0, self.noise_multiplier), purpose="gradient")
+
+    def _mixture(self, sample: FreshSample) -> Release:
+        rate = _rate(sample)
+        mixture = OutputMixture(self.noise_multiplier, (0.0, 1.0), (1.0 - rate, rate))
+        return Release(mixture, purpose="gradient")
+
     def train(self, training: Training) -> None:
         objective = _bayes_rank(training)
         sample = sample_at(self.rate, training.records, training.adjacency)
@@ -119,9 +134,9 @@ class PrivBR(Method):
         """The noisy sum of gradients, and the bound over all documents that its noise is scaled to."""
         change = _change(training.adjacency, sample)
         bound = _largest(objective, w, self.documents, change)
-        noisy: Floats = training.authorized(
-            Release(Gaussian(1.0, self.noise_multiplier), purpose="gradient"), sample
-        ).release(lambda batch: objective.bounded_gradient_sum(w, batch.X, batch.y, bound, change) / bound)
+        noisy: Floats = training.authorized(self._release(), sample).release(
+            lambda batch: objective.bounded_gradient_sum(w, batch.X, batch.y, bound, change) / bound
+        )
         return noisy * bound, bound
 
     def _on_batch(
@@ -135,9 +150,7 @@ class PrivBR(Method):
             drawn = _drawn(batch, rows)
             return objective.bounded_gradient_sum(w, drawn.X, drawn.y, bound, RELABELLED) / bound
 
-        rate = _rate(sample)
-        mixture = OutputMixture(self.noise_multiplier, (0.0, 1.0), (1.0 - rate, rate))
-        noisy: Floats = training.authorized(Release(mixture, purpose="gradient")).release(sum_batch)
+        noisy: Floats = training.authorized(self._mixture(sample)).release(sum_batch)
         return noisy * bound, bound
 
     def _check_batch_bound(self, training: Training) -> None:

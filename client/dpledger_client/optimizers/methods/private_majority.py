@@ -9,6 +9,7 @@ from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_positive
 from dpledger_client.mechanisms import Exponential
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
 
@@ -46,9 +47,15 @@ class PrivateMajority(Method):
     def planned_steps(self) -> int:
         return 1
 
+    def items(self, setting: Setting) -> list[Item]:
+        return [step_item("label", self._release(setting.adjacency))]
+
+    def _release(self, adjacency: str) -> Release:
+        monotonic = adjacency == "add-remove"
+        return Release(Exponential(self.epsilon, sensitivity=1.0, monotonic=monotonic), purpose="label")
+
     def train(self, training: Training) -> None:
-        monotonic = training.adjacency == "add-remove"
-        choice = Release(Exponential(self.epsilon, sensitivity=1.0, monotonic=monotonic), purpose="label")
+        choice = self._release(training.adjacency)
         labels = np.array(self.labels, dtype=np.float64)
         chosen = training.authorized(choice).release(lambda batch: _counts(as_numbers(batch.y[:]), labels))
         training.record(labels[[chosen]])

@@ -11,6 +11,7 @@ from dpledger_client.mechanisms import Exponential
 from dpledger_client.objectives.base import loss_sensitivity
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.line_search import public_offset
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.training import AuthorizedBatch, Batch, Training
 from dpledger_client.releases import Release
 
@@ -73,6 +74,18 @@ class PrivGene(Method):
     def planned_steps(self) -> int:
         return self.generations
 
+    def items(self, setting: Setting) -> list[Item]:
+        last = step_item("last-selection", self._release(setting.adjacency, 1))
+        if self.generations == 1:
+            return [last]
+        parents = self._release(setting.adjacency, self.parents)
+        return [step_item("selection", parents, times=self.generations - 1), last]
+
+    def _release(self, adjacency: str, count: int) -> Release:
+        sensitivity = loss_sensitivity(self.loss_clip, adjacency)
+        mechanism = Exponential(self.epsilon, sensitivity=sensitivity, monotonic=adjacency == "add-remove")
+        return Release(mechanism, count=count, purpose="selection")
+
     def train(self, training: Training) -> None:
         public = np.random.default_rng(self.seed)
         shape = self.population, len(training.w)
@@ -85,13 +98,8 @@ class PrivGene(Method):
 
     def _select(self, training: Training, candidates: Floats, *, last: bool) -> Floats:
         """The fittest, most likely, one after the other."""
-        mechanism = Exponential(
-            self.epsilon,
-            sensitivity=loss_sensitivity(self.loss_clip, training.adjacency),
-            monotonic=training.adjacency == "add-remove",
-        )
         count = 1 if last else self.parents
-        authorized = training.authorized(Release(mechanism, count=count, purpose="selection"))
+        authorized = training.authorized(self._release(training.adjacency, count))
         scores = _Scores(training, candidates, self.loss_clip)
         rest = np.arange(len(candidates))
         chosen: list[int] = []

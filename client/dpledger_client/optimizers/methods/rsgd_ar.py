@@ -1,11 +1,18 @@
 """RSGD-AR: permuted mini-batch SGD with averages and restarts, and noise on its result."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpledger_client._checks import check_count, check_flag, check_positive
 from dpledger_client.optimizers.support.base import Method
-from dpledger_client.optimizers.support.permuted_sgd import Passes, check_replace_one, train_on_permutation
+from dpledger_client.optimizers.support.permuted_sgd import (
+    Passes,
+    check_adjacency,
+    check_replace_one,
+    plan_permutation,
+    train_on_permutation,
+)
+from dpledger_client.optimizers.support.planning import Facts, Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.training import Training
 
@@ -66,19 +73,23 @@ class RSGDAR(Method):
         every = self.interval if self.reset else self.epochs
         return tuple(self.step_size / (epoch % every + 1) for epoch in range(self.epochs))
 
+    def items(self, setting: Setting) -> list[Item]:
+        check_adjacency(setting.adjacency, self.name)
+        return plan_permutation(setting, self._passes(setting), **self._noise)
+
     def train(self, training: Training) -> None:
         check_replace_one(training, self.name)
-        passes = Passes.over(
-            training.records,
+        train_on_permutation(training, self._passes(training), **self._noise)
+
+    def _passes(self, facts: Facts) -> Passes:
+        return Passes.over(
+            facts.records,
             self.batches,
             self.step_sizes(),
             averaging=self.interval,
             projection=self.projection,
         )
-        train_on_permutation(
-            training,
-            passes,
-            row_norm=self.row_norm,
-            noise_multiplier=self.noise_multiplier,
-            permute=True,
-        )
+
+    @property
+    def _noise(self) -> dict[str, Any]:
+        return {"row_norm": self.row_norm, "noise_multiplier": self.noise_multiplier, "permute": True}

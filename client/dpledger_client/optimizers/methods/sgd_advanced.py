@@ -6,6 +6,7 @@ from typing import ClassVar
 from dpledger_client._checks import check_choice
 from dpledger_client.optimizers.support.batches import sample_of
 from dpledger_client.optimizers.support.calibrated_sgd import CalibratedSGD
+from dpledger_client.optimizers.support.planning import Setting
 from dpledger_client.optimizers.training import Training
 
 __all__ = ["SGDAdvanced"]
@@ -41,16 +42,16 @@ class SGDAdvanced(CalibratedSGD):
         super().__post_init__()
         check_choice("composition", self.composition, ("advanced", "lemma-15.2"))
 
-    def noise_multiplier(self, training: Training) -> float:
+    def noise_multiplier(self, setting: Training | Setting) -> float:
         """The service's answer; it looks at no data and records nothing."""
-        sample = sample_of(self.batch_size, training.records, training.adjacency)
+        sample = sample_of(self.batch_size, setting.records, setting.adjacency)
         question = {
             "solve_for": "noise_std",
             "target": {"epsilon": self.epsilon, "delta": self.delta},
             "steps": self.steps,
             "sample": sample.fields(),
-            "adjacency": training.adjacency,
+            "adjacency": setting.adjacency,
             "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
             "method": self.composition,
         }
-        return float(training.source.account.dataset.ledger.ask("calibrations", question)["value"])
+        return float(setting.ledger.ask("calibrations", question)["value"])

@@ -8,6 +8,7 @@ from dpledger_client.errors import Unproven
 from dpledger_client.ledger import Ledger
 from dpledger_client.optimizers.support.batches import sample_of
 from dpledger_client.optimizers.support.calibrated_sgd import CalibratedSGD
+from dpledger_client.optimizers.support.planning import Setting
 from dpledger_client.optimizers.training import Training
 from dpledger_client.samples import FreshSample
 
@@ -40,15 +41,15 @@ class SGDMoments(CalibratedSGD):
 
     name: ClassVar[str] = "sgd-moments"
 
-    def noise_multiplier(self, training: Training) -> float:
+    def noise_multiplier(self, setting: Training | Setting) -> float:
         """By the service's answers; they look at no data and record nothing."""
-        if training.adjacency != "add-remove":
+        if setting.adjacency != "add-remove":
             raise ValueError(
                 "the moments accountant is for Poisson samples and add-remove, found replace-one"
             )
-        ledger = training.source.account.dataset.ledger
-        sample = sample_of(self.batch_size, training.records, training.adjacency)
-        rate = self.batch_size / training.records
+        ledger = setting.ledger
+        sample = sample_of(self.batch_size, setting.records, setting.adjacency)
+        rate = self.batch_size / setting.records
         multiplier = max(_LEAST_MULTIPLIER, rate * math.sqrt(2.0 * self.steps / self._rho(ledger)))
         for _ in range(_TRIALS):
             if self._proven(ledger, sample, rate, multiplier):

@@ -10,6 +10,7 @@ from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.batches import sample_at
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.support.splitting import Split, shrinkage
 from dpledger_client.optimizers.training import Training
@@ -70,12 +71,17 @@ class SubsampledADMM(Method):
         check_positive("penalty", self.penalty)
         check_choice("output", self.output, ("x", "z"))
 
+    def items(self, setting: Setting) -> list[Item]:
+        sample = sample_at(self.rate, setting.records, setting.adjacency)
+        return [step_item("gradient", self._release(setting.adjacency), sample, self.steps)]
+
+    def _release(self, adjacency: str) -> Release:
+        sensitivity = gradient_sensitivity(self.clip, adjacency)
+        noise_std = noise_for_multiplier(self.noise_multiplier, sensitivity)
+        return Release(Gaussian(sensitivity, noise_std), purpose="gradient")
+
     def train(self, training: Training) -> None:
-        sensitivity = gradient_sensitivity(self.clip, training.adjacency)
-        release = Release(
-            Gaussian(sensitivity, noise_for_multiplier(self.noise_multiplier, sensitivity)),
-            purpose="gradient",
-        )
+        release = self._release(training.adjacency)
         split = Split.at(training.w)
         for iteration in range(1, self.steps + 1):
             eta = step_size_at(self.step_size, iteration)

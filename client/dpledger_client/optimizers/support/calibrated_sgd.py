@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dpledger_client._checks import check_choice, check_open_unit, check_positive
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize
 from dpledger_client.optimizers.support.stochastic import AVERAGES, check_sampling
@@ -34,16 +35,22 @@ class CalibratedSGD(Method):
         check_choice("average", self.average, AVERAGES)
 
     @abc.abstractmethod
-    def noise_multiplier(self, training: Training) -> float:
+    def noise_multiplier(self, setting: Training | Setting) -> float:
         """The noise, by the service's answers; they look at no data and record nothing."""
 
     def train(self, training: Training) -> None:
-        DPSGD(
+        self._calibrate(training).train(training)
+
+    def items(self, setting: Setting) -> list[Item]:
+        return self._calibrate(setting).items(setting)
+
+    def _calibrate(self, setting: Training | Setting) -> DPSGD:
+        return DPSGD(
             self.steps,
             self.batch_size,
             self.clip,
-            self.noise_multiplier(training),
+            self.noise_multiplier(setting),
             self.step_size,
             projection=self.projection,
             average=self.average,
-        ).train(training)
+        )

@@ -20,6 +20,7 @@ from dpledger_client.noise import current_noise
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, usable
 from dpledger_client.objectives.linear import Linear, Softmax
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
+from dpledger_client.optimizers.support.planning import Item, Setting, step_item
 from dpledger_client.optimizers.support.projections import (
     Box,
     L1Ball,
@@ -36,7 +37,9 @@ __all__ = [
     "Bounds",
     "Passes",
     "bounded_data",
+    "check_adjacency",
     "check_not_expanding",
+    "plan_permutation",
     "sensitivities",
     "train_on_permutation",
     "train_passes",
@@ -228,9 +231,7 @@ def train_on_permutation(
 ) -> None:
     """Ask once, train, and release the result with noise; σ is ``noise_multiplier`` times the largest Δ_j."""
     objective, w = training.objective, passes.projection(training.w)
-    bounds = Bounds.of(objective, row_norm, len(w), passes)
-    check_not_expanding(passes, bounds)
-    moves = sensitivities(passes, bounds, float(np.linalg.norm(w)))
+    moves = _moves(training, passes, row_norm)
     authorized = training.authorized(_release(moves, passes, noise_multiplier, permute))
 
     def compute(batch: Batch) -> Floats:
@@ -243,6 +244,22 @@ def train_on_permutation(
     training.record(noisy, sensitivity=most, noise_std=noise_for_multiplier(noise_multiplier, most))
 
 
+def plan_permutation(
+    setting: Setting, passes: Passes, *, row_norm: float, noise_multiplier: float, permute: bool
+) -> list[Item]:
+    """The one release of :func:`train_on_permutation`, as a plan."""
+    moves = _moves(setting, passes, row_norm)
+    return [step_item("output", _release(moves, passes, noise_multiplier, permute))]
+
+
+def _moves(setting: Training | Setting, passes: Passes, row_norm: float) -> Floats:
+    """The sensitivities of a training from where it starts; refuses steps that expand."""
+    w = passes.projection(setting.w)
+    bounds = Bounds.of(setting.objective, row_norm, len(w), passes)
+    check_not_expanding(passes, bounds)
+    return sensitivities(passes, bounds, float(np.linalg.norm(w)))
+
+
 def _release(moves: Floats, passes: Passes, noise_multiplier: float, permute: bool) -> Release:
     """The mixture over where a random order puts the record, or a Gaussian with the largest move."""
     noise_std = noise_for_multiplier(noise_multiplier, float(moves.max()))
@@ -252,13 +269,17 @@ def _release(moves: Floats, passes: Passes, noise_multiplier: float, permute: bo
     return Release(OutputMixture(noise_std, tuple(moves.tolist()), tuple(shares.tolist())), purpose="output")
 
 
-def check_replace_one(training: Training, name: str) -> None:
-    """The theorem pairs the neighbours' mini-batches one to one: they must have equally many records."""
-    if training.adjacency != "replace-one":
+def check_adjacency(adjacency: str, name: str) -> None:
+    """The theorem pairs the neighbours' mini-batches one to one."""
+    if adjacency != "replace-one":
         raise ValueError(
-            f"{name} needs a dataset with replace-one adjacency (Chen 2020, Theorem 3.2), "
-            f"found {training.adjacency}"
+            f"{name} needs a dataset with replace-one adjacency (Chen 2020, Theorem 3.2), found {adjacency}"
         )
+
+
+def check_replace_one(training: Training, name: str) -> None:
+    """So the neighbours must have equally many records."""
+    check_adjacency(training.adjacency, name)
     check_equally_many(training.source.account, name)
     if len(training.source.X) != training.records:
         raise ValueError(f"records must be the number of rows, {len(training.source.X)}")

@@ -10,6 +10,7 @@ from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.batches import sample_of
+from dpledger_client.optimizers.support.planning import Facts, Item, step_item
 from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
 from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
@@ -35,14 +36,18 @@ class NoisyGradient:
     size: float
 
     @classmethod
-    def of(cls, training: Training, batch_size: int, clip: float, noise_multiplier: float) -> "NoisyGradient":
-        """For the records and the adjacency of a training."""
-        sample = sample_of(batch_size, training.records, training.adjacency)
-        sensitivity = gradient_sensitivity(clip, training.adjacency)
+    def of(cls, facts: Facts, batch_size: int, clip: float, noise_multiplier: float) -> "NoisyGradient":
+        """For the records and the adjacency of a training or a plan."""
+        sample = sample_of(batch_size, facts.records, facts.adjacency)
+        sensitivity = gradient_sensitivity(clip, facts.adjacency)
         release = Release(
             Gaussian(sensitivity, noise_for_multiplier(noise_multiplier, sensitivity)), purpose="gradient"
         )
-        return cls(sample, release, clip, sample.expected_size(training.records))
+        return cls(sample, release, clip, sample.expected_size(facts.records))
+
+    def item(self, times: int) -> Item:
+        """So many of these steps, for a plan."""
+        return step_item("sgd", self.release, self.sample, times)
 
     @property
     def noise_std(self) -> float:

@@ -4,7 +4,8 @@ import math
 
 from dpledger.accounting.composition.plan import Plan
 from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.pld import TOLERANCE, PlanLoss
+from dpledger.accounting.pld.distribution import TOLERANCE
+from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.validation import check_open_unit
 
 __all__ = ["pld_epsilon"]

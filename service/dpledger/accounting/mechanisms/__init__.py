@@ -1,4 +1,7 @@
-"""The mechanisms, by their name on the wire."""
+"""The mechanisms, by their name on the wire.
+
+To add one: a module with its class, and its line in ``_ALL``. The class carries all that others ask of it.
+"""
 
 from dpledger.accounting.mechanisms.above_threshold import AboveThreshold
 from dpledger.accounting.mechanisms.base import Mechanism
@@ -29,6 +32,7 @@ __all__ = [
     "ProposeTestRelease",
     "Pure",
     "RandomizedResponse",
+    "register",
 ]
 
 _ALL: tuple[type[Mechanism], ...] = (
@@ -49,4 +53,14 @@ _ALL: tuple[type[Mechanism], ...] = (
     ZCDP,
 )
 
-MECHANISMS: dict[str, type[Mechanism]] = {mechanism.kind: mechanism for mechanism in _ALL}
+MECHANISMS: dict[str, type[Mechanism]] = {}
+
+
+def register(mechanism: type[Mechanism]) -> None:
+    """Make a mechanism known under its kind, to the ledger, the API, the command line and the dashboard."""
+    if MECHANISMS.setdefault(mechanism.kind, mechanism) is not mechanism:
+        raise ValueError(f"there is a mechanism {mechanism.kind} already")
+
+
+for _each in _ALL:
+    register(_each)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from dpledger.accounting.mechanisms.above_threshold_chain import (
     LAPLACE_NOISE,
     ThresholdChain,
 )
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import SCALE, STANDARD_DEVIATION, Mechanism, NoiseField, NoiseLevel
 from dpledger.accounting.mechanisms.pure import pure_cost
 from dpledger.accounting.numerics import ratio_above, round_up
 from dpledger.accounting.rounding import Direction, widen
@@ -67,6 +67,9 @@ class AboveThreshold(Mechanism):
     """
 
     kind: ClassVar[str] = "above-threshold"
+    expensive: ClassVar[bool] = True
+    noise_field: ClassVar[NoiseField | None] = None
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"noise": ("laplace", "gaussian")}
     noise: str
     sensitivity: float
     epsilon: float | None = None
@@ -76,7 +79,7 @@ class AboveThreshold(Mechanism):
     max_queries: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice("noise", self.noise, ("laplace", "gaussian"))
+        check_choice("noise", self.noise, self.choices["noise"])
         object.__setattr__(self, "sensitivity", check_non_negative("sensitivity", self.sensitivity))
         self._check_form()
         for field in ("epsilon", "rho", "query_scale"):
@@ -125,6 +128,14 @@ class AboveThreshold(Mechanism):
                 "give max_queries, noise on the threshold, or more noise on the queries"
             )
         return Cost(orders, curve)
+
+    @property
+    def noise_level(self) -> NoiseLevel | None:
+        """The noise of each query, where its scale was given."""
+        if self.query_scale is None:
+            return None
+        size = SCALE if self._laplace else STANDARD_DEVIATION
+        return NoiseLevel.of(size.symbol, self.query_scale, self.sensitivity)
 
     def _chain(self) -> ThresholdChain:
         noise = LAPLACE_NOISE if self._laplace else GAUSSIAN_NOISE

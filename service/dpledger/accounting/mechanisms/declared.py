@@ -9,9 +9,10 @@ import numpy as np
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.exact import as_given
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import Mechanism, NoiseField
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.pure import pure_cost
+from dpledger.accounting.pld.items import Items
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import (
@@ -35,6 +36,8 @@ class Pure(Mechanism):
     """
 
     kind: ClassVar[str] = "pure"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     declared: ClassVar[bool] = True
     epsilon: float
 
@@ -45,6 +48,11 @@ class Pure(Mechanism):
     def exact_pure_epsilon(self) -> Fraction:
         """ε as given."""
         return as_given(self.epsilon)
+
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε, and no δ."""
+        return self.epsilon, 0.0
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return pure_cost(self.epsilon, orders)
@@ -61,6 +69,8 @@ class Approximate(Mechanism):
     """
 
     kind: ClassVar[str] = "approximate"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     declared: ClassVar[bool] = True
     epsilon: float
     delta: float
@@ -73,6 +83,11 @@ class Approximate(Mechanism):
     def exact_pure_epsilon(self) -> Fraction:
         """ε as given."""
         return as_given(self.epsilon)
+
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.epsilon, self.delta
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)
@@ -88,6 +103,8 @@ class ZCDP(Mechanism):
     """
 
     kind: ClassVar[str] = "zcdp"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     declared: ClassVar[bool] = True
     rho: float
 
@@ -105,6 +122,10 @@ class ZCDP(Mechanism):
         with np.errstate(over="ignore"):
             return Cost(orders, widen(orders * self.rho, Direction.UP, ulps=1), rho=self.rho)
 
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """Refused: a ρ bounds no hockey-stick divergence at all γ."""
+        raise Unproven(f"a declared {self.kind} cost has no dominating pair")
+
 
 @dataclass(frozen=True)
 class GDP(Mechanism):
@@ -117,6 +138,8 @@ class GDP(Mechanism):
     """
 
     kind: ClassVar[str] = "gdp"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     declared: ClassVar[bool] = True
     mu: float
 
@@ -131,6 +154,11 @@ class GDP(Mechanism):
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return gaussian_cost(self.mu, orders)
 
+    @property
+    def dominating_mu(self) -> float:
+        """μ as declared."""
+        return self.mu
+
 
 @dataclass(frozen=True)
 class RDP(Mechanism):
@@ -144,6 +172,8 @@ class RDP(Mechanism):
     """
 
     kind: ClassVar[str] = "rdp"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     declared: ClassVar[bool] = True
     orders: tuple[float, ...]
     epsilons: tuple[float, ...]
@@ -168,6 +198,10 @@ class RDP(Mechanism):
         if orders[-1] > largest:
             raise Unproven(f"the declared curve ends at order {largest:g}, asked for order {orders[-1]:g}")
         return Cost(orders, self._chords(orders))
+
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """Refused: a Rényi curve bounds no hockey-stick divergence at all γ."""
+        raise Unproven(f"a declared {self.kind} cost has no dominating pair")
 
     def _chords(self, orders: Floats) -> Floats:
         """The chord of (α−1)ε(α), written as an average of the ε at its two ends.

@@ -7,9 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from dpledger.accounting.cost import Cost
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import SCALE, Mechanism, NoiseField
 from dpledger.accounting.mechanisms.pure import mu_of_error
 from dpledger.accounting.numerics import exp_minus_line, ratio_above, round_up
+from dpledger.accounting.pld.items import Items, laplace_items
+from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative, check_positive
 
@@ -29,6 +31,8 @@ class Laplace(Mechanism):
     """
 
     kind: ClassVar[str] = "laplace"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = SCALE
     sensitivity: float
     scale: float
 
@@ -37,7 +41,26 @@ class Laplace(Mechanism):
         object.__setattr__(self, "scale", check_positive("scale", self.scale))
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
-        return laplace_cost(ratio_above("sensitivity / scale", self.sensitivity, self.scale), orders)
+        return laplace_cost(self._shift, orders)
+
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """The pair of Laplace noise under a shift of Δ/b."""
+        return laplace_items(self._shift)
+
+    def dominates_alike(self, other: "Laplace", adjacency: Adjacency) -> bool:
+        """The other's shift over its scale is at most its own: number by number, or as quotients.
+
+        The noise is log-concave: the best tests are half-lines, and a larger shift is worse. Quotients are
+        rounded against the claim.
+        """
+        if other.sensitivity <= self.sensitivity and other.scale >= self.scale:
+            return True
+        above = widen(other.sensitivity / other.scale, Direction.UP, ulps=1)
+        return above <= widen(self.sensitivity / self.scale, Direction.DOWN, ulps=1)
+
+    @property
+    def _shift(self) -> float:
+        return ratio_above("sensitivity / scale", self.sensitivity, self.scale)
 
 
 def laplace_cost(shift: float, orders: Floats) -> Cost:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from dpledger.accounting.cost import Cost
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import Mechanism, NoiseField
 from dpledger.accounting.numerics import round_up
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_non_negative
@@ -32,10 +32,17 @@ class RandomizedResponse(Mechanism):
     """
 
     kind: ClassVar[str] = "randomized-response"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     epsilon: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_non_negative("epsilon", self.epsilon))
+
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε, and no δ."""
+        return self.epsilon, 0.0
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return pure_cost(self.epsilon, orders)

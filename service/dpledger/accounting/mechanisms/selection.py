@@ -1,5 +1,6 @@
 """Selecting one of several candidates: the exponential mechanism and report-noisy-max."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,9 +8,10 @@ import numpy as np
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import AdjacencyMismatch
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import SCALE, Mechanism, NoiseField
 from dpledger.accounting.mechanisms.pure import pure_cost, pure_curve, pure_mu
 from dpledger.accounting.numerics import log_sinhc, ratio_above, round_up
+from dpledger.accounting.pld.items import Items, bounded_range_items
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import (
     Floats,
@@ -21,7 +23,6 @@ from dpledger.accounting.validation import (
 
 __all__ = ["Exponential", "NoisyMax", "bounded_range_cost", "bounded_range_curve"]
 
-_NOISES = ("gumbel", "laplace", "exponential")
 _MARGIN = 64.0 * float(np.finfo(np.float64).eps)
 
 
@@ -41,6 +42,8 @@ class Exponential(Mechanism):
     """
 
     kind: ClassVar[str] = "exponential"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     epsilon: float
     monotonic: bool = False
 
@@ -49,8 +52,24 @@ class Exponential(Mechanism):
         check_flag("monotonic", self.monotonic)
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
-        _check_monotonic("the exponential mechanism with monotonic scores", self.monotonic, adjacency)
+        self._check(adjacency)
         return bounded_range_cost(self.epsilon, orders)
+
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """The pair of bounded range ε."""
+        self._check(adjacency)
+        return bounded_range_items(self.epsilon)
+
+    def dominates_alike(self, other: "Exponential", adjacency: Adjacency) -> bool:
+        """The other's range is at most its own, where ``monotonic`` applies to both.
+
+        The pair of ε dominates whatever has bounded range ε' ≤ ε.
+        """
+        applies = adjacency is Adjacency.ADD_REMOVE or not (self.monotonic or other.monotonic)
+        return applies and other.epsilon <= self.epsilon
+
+    def _check(self, adjacency: Adjacency) -> None:
+        _check_monotonic("the exponential mechanism with monotonic scores", self.monotonic, adjacency)
 
 
 @dataclass(frozen=True)
@@ -75,22 +94,39 @@ class NoisyMax(Mechanism):
     """
 
     kind: ClassVar[str] = "noisy-max"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = SCALE
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"noise": ("gumbel", "laplace", "exponential")}
     noise: str
     sensitivity: float
     scale: float
     monotonic: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("noise", self.noise, _NOISES)
+        check_choice("noise", self.noise, self.choices["noise"])
         object.__setattr__(self, "sensitivity", check_non_negative("sensitivity", self.sensitivity))
         object.__setattr__(self, "scale", check_positive("scale", self.scale))
         check_flag("monotonic", self.monotonic)
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
+        epsilon = self._epsilon(adjacency)
+        return bounded_range_cost(epsilon, orders) if self.noise == "gumbel" else pure_cost(epsilon, orders)
+
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """The pair of bounded range for Gumbel noise, that of randomized response for the others."""
+        if self.noise == "gumbel":
+            return bounded_range_items(self._epsilon(adjacency))
+        return super().dominating_pairs(adjacency)
+
+    def dominates_alike(self, other: "NoisyMax", adjacency: Adjacency) -> bool:
+        """One kind of noise and one ``monotonic``, no more sensitivity and no less noise."""
+        same = (self.noise, self.monotonic) == (other.noise, other.monotonic)
+        return same and other.sensitivity <= self.sensitivity and other.scale >= self.scale
+
+    def _epsilon(self, adjacency: Adjacency) -> float:
         _check_monotonic("report-noisy-max with monotonic scores", self.monotonic, adjacency)
         ratio = ratio_above("sensitivity / scale", self.sensitivity, self.scale)
-        epsilon = ratio if self.monotonic else 2.0 * ratio
-        return bounded_range_cost(epsilon, orders) if self.noise == "gumbel" else pure_cost(epsilon, orders)
+        return ratio if self.monotonic else 2.0 * ratio
 
 
 def bounded_range_cost(epsilon: float, orders: Floats) -> Cost:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.exact import as_given
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import Mechanism, NoiseField
 from dpledger.accounting.mechanisms.pure import pure_cost
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_open_unit, check_positive
@@ -32,6 +32,8 @@ class ProposeTestRelease(Mechanism):
     """
 
     kind: ClassVar[str] = "propose-test-release"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
     epsilon: float
     delta: float
 
@@ -43,6 +45,11 @@ class ProposeTestRelease(Mechanism):
     def exact_pure_epsilon(self) -> Fraction:
         """ε as given."""
         return as_given(self.epsilon)
+
+    @property
+    def private_claim(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.epsilon, self.delta
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         return replace(pure_cost(self.epsilon, orders), delta=self.delta)

@@ -1,21 +1,23 @@
 """Noisy votes of teachers (PATE), accounted without looking at the votes."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.mechanisms.base import Mechanism
+from dpledger.accounting.mechanisms.base import SCALE, STANDARD_DEVIATION, Mechanism, NoiseField, NoiseLevel
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.laplace import laplace_cost
 from dpledger.accounting.numerics import ratio_above
+from dpledger.accounting.pld.items import Items, laplace_items
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats, check_choice, check_positive
 
 __all__ = ["NoisyVotes"]
 
-_SIZE_FIELD = {"laplace": "scale", "gaussian": "noise_std"}
+_SIZES = {"laplace": SCALE, "gaussian": STANDARD_DEVIATION}
 _SQRT2_ABOVE = math.nextafter(math.sqrt(2.0), math.inf)
 
 
@@ -33,13 +35,16 @@ class NoisyVotes(Mechanism):
     """
 
     kind: ClassVar[str] = "noisy-votes"
+    expensive: ClassVar[bool] = False
+    noise_field: ClassVar[NoiseField | None] = None
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"noise": tuple(_SIZES)}
     noise: str
     scale: float | None = None
     noise_std: float | None = None
 
     def __post_init__(self) -> None:
-        needed = _SIZE_FIELD[check_choice("noise", self.noise, _SIZE_FIELD)]
-        for field in _SIZE_FIELD.values():
+        needed = _SIZES[check_choice("noise", self.noise, self.choices["noise"])].name
+        for field in (size.name for size in _SIZES.values()):
             value = getattr(self, field)
             if field == needed:
                 object.__setattr__(self, field, check_positive(field, value))
@@ -55,5 +60,24 @@ class NoisyVotes(Mechanism):
         mu = self.gaussian_mu
         if mu is not None:
             return gaussian_cost(mu, orders)
-        scale = check_positive("scale", self.scale)
-        return laplace_cost(ratio_above("1 / scale", 1.0, scale), orders).repeated(2)
+        return laplace_cost(self._shift, orders).repeated(2)
+
+    def dominating_pairs(self, adjacency: Adjacency) -> Items:
+        """The Gaussian pair of √2/σ, or two pairs of Laplace noise under a shift of 1/b."""
+        if self.gaussian_mu is not None:
+            return super().dominating_pairs(adjacency)
+        return laplace_items(self._shift, 2)
+
+    def dominates_alike(self, other: "NoisyVotes", adjacency: Adjacency) -> bool:
+        """Laplace noise on both, and no less on the other's; Gaussian votes compare by μ."""
+        return self.scale is not None and other.scale is not None and other.scale >= self.scale
+
+    @property
+    def noise_level(self) -> NoiseLevel | None:
+        """The noise on each count, which a change of mind moves by 1."""
+        size = _SIZES[self.noise]
+        return NoiseLevel.of(size.symbol, getattr(self, size.name), 1.0)
+
+    @property
+    def _shift(self) -> float:
+        return ratio_above("1 / scale", 1.0, check_positive("scale", self.scale))

@@ -1,6 +1,5 @@
-"""Privacy-loss distributions: plans fixed in advance, composed exactly, between proven bounds."""
+"""Privacy-loss distributions: plans fixed in advance, composed exactly, between proven bounds.
 
-from dpledger.accounting.pld.distribution import TOLERANCE, Interval, PrivacyLossDistribution
-from dpledger.accounting.pld.plan import PlanLoss
-
-__all__ = ["TOLERANCE", "Interval", "PlanLoss", "PrivacyLossDistribution"]
+``pairs`` and ``items`` know no mechanism; mechanisms say which pairs dominate them; ``catalogue`` puts steps
+together, ``plan`` whole plans.
+"""

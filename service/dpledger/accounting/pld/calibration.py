@@ -5,9 +5,10 @@ it was found within the target by an upper bound, and is moved to the private si
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dpledger.accounting.errors import InvalidInput, Unreachable
+from dpledger.accounting.pld.catalogue import dominating_pairs
 from dpledger.accounting.pld.distribution import TOLERANCE
 from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.rounding import Direction
@@ -15,7 +16,7 @@ from dpledger.accounting.solving import Ascent, prove_nearby
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import MAX_COUNT, check_count, check_open_unit, check_positive
 
-__all__ = ["PROOF_TOLERANCE", "largest_count", "largest_rate", "least_noise"]
+__all__ = ["PROOF_TOLERANCE", "largest_count", "largest_count_beside", "largest_rate", "least_noise"]
 
 PROOF_TOLERANCE = TOLERANCE
 """Relative tolerance of ε when an answer is proven: that of a composition, so that both agree."""
@@ -57,36 +58,121 @@ def largest_count(step: Step, epsilon: float, delta: float) -> int:
     Unreachable
         Where not even one fits.
     """
-    search = _Search(lambda _: step, epsilon, delta, 1, sign=-1.0)
-    low, high = 0, 1
-    while high < MAX_COUNT and search.count_holds(high, _SEARCH):
-        low, high = high, min(_next_count(high, search.last, search.epsilon), MAX_COUNT)
-    while high - low > max(1, low // 200):
-        middle = (low + high) // 2
-        low, high = (middle, high) if search.count_holds(middle, _SEARCH) else (low, middle)
-    return _proven_count(search, low)
+    found = largest_count_beside([], step, epsilon, delta)
+    if found == 0:
+        alone = PlanLoss([(step, 1)]).epsilon(delta, tolerance=PROOF_TOLERANCE)
+        raise Unreachable(f"one step alone needs ε {alone:.6g}; the target is {epsilon:.6g}")
+    return found
 
 
-def _next_count(count: int, found: float, epsilon: float) -> int:
-    """ε grows at most like the number of steps and about like its root."""
-    ratio = epsilon / max(found, _LEAST)
-    return max(count + 1, min(int(count * ratio * ratio * 1.02) + 1, 1000 * count))
+def largest_count_beside(
+    parts: Sequence[tuple[Step, int]],
+    step: Step,
+    epsilon: float,
+    delta: float,
+    *,
+    mu: float = 0.0,
+    rho: float = 0.0,
+) -> int:
+    """The largest number of repetitions of a step that fit within (ε, δ) beside what is fixed; 0 if none.
+
+    Statement: ``PlanLoss([*parts, (step, count)], mu=mu, rho=rho).epsilon(delta)`` is at most ε at the
+    answer, evaluated as a composition is, so that opening a plan with it fits; one more was found above ε.
+    Conditions: those of :class:`PlanLoss`.
+    Source: forward evaluation.
+    """
+    climb = _Climb(parts, step, epsilon, delta, mu, rho)
+    if not any(dominating_pairs(step)):
+        return MAX_COUNT if climb.holds(0, PROOF_TOLERANCE) else 0
+    if not climb.holds(1, _SEARCH) and not climb.holds(1, PROOF_TOLERANCE):
+        return 0
+    guess = climb.roughly()
+    return climb.closely(guess)
 
 
-def _proven_count(search: "_Search", low: int) -> int:
-    """The largest count that a close bound allows, near ``low``."""
-    high = low + 1
-    width = 1
-    while high <= MAX_COUNT and search.count_holds(high, PROOF_TOLERANCE):
-        low, high, width = high, high + width, 2 * width
-    while low > 0 and high - low == 1 and not search.count_holds(low, PROOF_TOLERANCE):
-        low, high = low - 1, low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if search.count_holds(middle, PROOF_TOLERANCE) else (low, middle)
-    if low == 0:
-        raise Unreachable(f"one step alone needs ε {search.last:.6g}; the target is {search.epsilon:.6g}")
-    return min(low, MAX_COUNT)
+class _Climb:
+    """The count of one item beside fixed ones at which ε is reached: ε² grows about like the count."""
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Step, int]],
+        step: Step,
+        epsilon: float,
+        delta: float,
+        mu: float,
+        rho: float,
+    ) -> None:
+        self.epsilon, self.delta = check_positive("epsilon", epsilon), check_open_unit("delta", delta)
+        self.parts, self.step, self.mu, self.rho = list(parts), step, mu, rho
+        self.low, self.high = (0, 0.0), (MAX_COUNT + 1, math.inf)
+        self.slope = math.inf
+        dominating_pairs(step)
+        if self.parts or mu or rho:
+            self.low = (0, self.spent(0, _SEARCH) ** 2)
+
+    def spent(self, count: int, tolerance: float) -> float:
+        """Upper bound on ε; infinite where the losses of so many are too large for a grid."""
+        parts = [*self.parts, (self.step, count)] if count else self.parts
+        if not parts and not (self.mu or self.rho):
+            return 0.0
+        try:
+            return PlanLoss(parts, mu=self.mu, rho=self.rho).epsilon(self.delta, tolerance=tolerance)
+        except InvalidInput:
+            if count == 0:
+                raise
+            return math.inf
+
+    def holds(self, count: int, tolerance: float) -> bool:
+        """Forward proof; the bracket and the slope of ε² are kept up."""
+        if count > MAX_COUNT:
+            return False
+        found = self.spent(count, tolerance)
+        within = found <= self.epsilon
+        if within:
+            self.low = (count, found**2)
+        else:
+            self.high = (count, found**2)
+        if math.isfinite(self.high[1]):
+            self.slope = (self.high[1] - self.low[1]) / max(self.high[0] - self.low[0], 1)
+        elif count > 0 and math.isfinite(found):
+            self.slope = found**2 / count
+        return within
+
+    def _ahead(self) -> int:
+        """How many more are foreseen to fit above ``low``."""
+        left = self.epsilon**2 - self.low[1]
+        return int(min(max(left / max(self.slope, _LEAST), 0.0), 1e12))
+
+    def roughly(self) -> int:
+        """A count near the answer, by loose bounds."""
+        while self.high[0] > MAX_COUNT and self.low[0] < MAX_COUNT:
+            count = self.low[0]
+            there = min(max(count + int(1.02 * self._ahead()), 2 * count), 1000 * count, MAX_COUNT)
+            self.holds(max(there, count + 1), _SEARCH)
+        self._shrink(_SEARCH, lambda low: max(1, low // 200))
+        return min(self.low[0] + self._ahead(), MAX_COUNT)
+
+    def closely(self, guess: int) -> int:
+        """The largest count near ``guess`` that is proven to fit: one more is not."""
+        self.low, self.high = (0, self.low[1]), (MAX_COUNT + 1, math.inf)
+        slope, step = self.slope, 1
+        count = max(guess, 1)
+        while self.holds(count, PROOF_TOLERANCE) and count < MAX_COUNT:
+            self.slope = slope
+            count, step = min(count + max(step, self._ahead()), MAX_COUNT), 2 * step
+        while self.low[0] == 0 and count > 1 and not self.holds(max(count - step, 1), PROOF_TOLERANCE):
+            count, step = max(count - step, 1), 2 * step
+        self._shrink(PROOF_TOLERANCE, lambda low: 1)
+        return self.low[0]
+
+    def _shrink(self, tolerance: float, width: Callable[[int], int]) -> None:
+        """Narrow the bracket: along the chord of ε², and by halves every other time."""
+        halve = False
+        while self.high[0] - self.low[0] > width(self.low[0]):
+            low, high = self.low[0], self.high[0]
+            there = (low + high) // 2 if halve else low + max(self._ahead(), 1)
+            self.holds(min(max(there, low + 1), high - 1), tolerance)
+            halve = not halve
 
 
 class _Search:
@@ -98,7 +184,6 @@ class _Search:
         self.step_of, self.sign = step_of, sign
         self.epsilon, self.delta = check_positive("epsilon", epsilon), check_open_unit("delta", delta)
         self.times = check_count("times", times)
-        self.last = math.inf
 
     def spent(self, value: float, tolerance: float) -> float:
         """Upper bound on the plan's ε; infinite where its losses are too large for a grid."""
@@ -115,11 +200,6 @@ class _Search:
     def holds(self, value: float) -> bool:
         """Forward proof."""
         return self.spent(value, PROOF_TOLERANCE) <= self.epsilon
-
-    def count_holds(self, count: int, tolerance: float) -> bool:
-        """Forward proof for a number of steps; what it spends is kept in ``last``."""
-        self.last = PlanLoss([(self.step_of(1.0), count)]).epsilon(self.delta, tolerance=tolerance)
-        return self.last <= self.epsilon
 
     def solve(self, start: float, limits: tuple[float, float]) -> float:
         """A value that just meets the target: roughly first, then closely, then proven."""

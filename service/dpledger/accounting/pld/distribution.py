@@ -20,10 +20,13 @@ from dpledger.accounting.pld.pairs import DominatingPair
 from dpledger.accounting.pld.transform import Factor, Sum, good_size, tilted_sum
 from dpledger.accounting.validation import Floats, check_count, check_non_negative, check_open_unit
 
-__all__ = ["TOLERANCE", "Interval", "PrivacyLossDistribution"]
+__all__ = ["PROFILE_TOLERANCE", "TOLERANCE", "Interval", "PrivacyLossDistribution"]
 
 TOLERANCE = 2e-5
 """Default relative gap between the upper bound on ε and the truth."""
+
+PROFILE_TOLERANCE = 2e-4
+"""The same for a curve, which is looked at rather than spent against."""
 
 _TRUNCATED = 1e-6
 """Share of δ that truncation may take."""
@@ -37,6 +40,8 @@ _NEAR_ZERO = 0.02
 _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-280
 _MOST_DRAWS = 10**15
+_PROFILE_TILTS = 3
+"""Compositions per profile: one is right to rounding within some eight deviations of its tilted mean."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,14 @@ class PrivacyLossDistribution:
         """Upper bound on δ(ε) for ε ≥ 0."""
         epsilon = check_non_negative("epsilon", epsilon)
         return self._delta(epsilon, self._grid_for_epsilon(epsilon, tolerance))
+
+    def profile(self, epsilons: Floats, *, tolerance: float = PROFILE_TOLERANCE) -> Floats:
+        """Upper bounds on δ at each of ``epsilons`` ≥ 0, from a composition at each of a few tilts."""
+        least, most = float(epsilons.min()), float(epsilons.max())
+        anchors = np.unique(np.linspace(least, most, _PROFILE_TILTS))
+        tails = (self._upper(self._grid_for_epsilon(at, tolerance), least) for at in anchors.tolist())
+        found: Floats = np.minimum.reduce([tail.deltas(epsilons) for tail in tails])
+        return found
 
     def delta_bounds(self, epsilon: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on δ(ε)."""
@@ -217,7 +230,7 @@ class PrivacyLossDistribution:
         infinite = -math.expm1(sum(times * math.log1p(-min(part.infinite, 0.5)) for part, times in parts))
         factors = [Factor(part.masses, times) for part, times in parts]
         log_error = sum(times * part.log_error for part, times in parts)
-        window = _Window.of(grid, origin, factors, wide=False)
+        window = _Window.of(grid, origin, factors, floor=floor)
         sum_ = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size)
         beyond = _beyond(factors, sum_, grid)
         return _Tail.of(sum_, grid, origin, log_error, infinite * (1.0 + 1e-12) + beyond, floor)
@@ -252,7 +265,7 @@ class PrivacyLossDistribution:
         infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
         tilt = grid.shape.tilt * grid.width
         p = [Factor(part.p, times) for part, times in parts]
-        window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, p, wide=True)
+        window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, p)
         q = [Factor(part.q, times) for part, times in parts]
         sums = (
             tilted_sum(p, tilt, window.first, window.size),
@@ -305,12 +318,17 @@ class _Window:
     size: int
 
     @classmethod
-    def of(cls, grid: _Grid, origin: float, factors: Sequence[Factor], *, wide: bool) -> "_Window":
+    def of(
+        cls, grid: _Grid, origin: float, factors: Sequence[Factor], *, floor: float | None = None
+    ) -> "_Window":
+        """For upper bounds from ``floor`` on; without one for lower bounds, which need more room."""
         shape = grid.shape
         deviation = max(shape.deviation, grid.width)
         above = max(grid.end.mean - shape.mean, 0.0) + 2.0 * grid.width
-        below = shape.mean - grid.begin[0] if wide else _reach_below(shape, deviation, above)
-        above = max(1.2 * above, 9.0 * deviation) if wide else above
+        if floor is None:
+            below, above = shape.mean - grid.begin[0], max(1.2 * above, 9.0 * deviation)
+        else:
+            below = max(_reach_below(shape, deviation, above), shape.mean - floor + 2.0 * grid.width)
         length = sum(factor.times * (factor.masses.size - 1) for factor in factors) + 1
         start = shape.mean - below - origin
         first = math.floor(start / grid.width) if start > 0.0 else 0
@@ -368,11 +386,16 @@ class _Tail:
     def of(
         cls, found: Sum, grid: _Grid, origin: float, log_error: float, extra: float, floor: float
     ) -> "_Tail":
-        """The part above ``floor`` ≥ 0, which suffices for every ε ≥ floor."""
+        """The part above ``floor`` ≥ 0, which suffices for every ε ≥ floor.
+
+        With a tilt the window must reach down to the floor: what folds from below it weighs too little.
+        """
         width, count = grid.width, found.values.size
         last = found.first + count - 1
         reach = max(abs(found.first), abs(last))
         shift = origin + 4.0 * ROUNDING * (abs(origin) + width * reach)
+        if found.tilt > 0.0 and found.first > 0:
+            floor = max(floor, shift + width * found.first)
         start = min(max(math.floor((floor - shift) / width) + 1 - found.first, 0), count)
         size = abs(found.log_scale) + abs(found.tilt) * reach + 8.0
         top = found.log_scale + log_error + found.log_error + 8.0 * ROUNDING * size
@@ -417,6 +440,20 @@ class _Tail:
         share = -np.expm1(epsilon - self.losses[above])
         total = float((self.masses[above] * share).sum())
         return min(total * (1.0 + ROUNDING * (16.0 + 2.0 * self.losses.size)) + self.extra, 1.0)
+
+    def deltas(self, epsilons: Floats) -> Floats:
+        """Upper bounds on δ at each ε: A − e^ε·B over the losses above it, with the rounding of both sums."""
+        if not self.losses.size:
+            return np.where(epsilons < self.floor, 1.0, np.minimum(self.extra, 1.0))
+        index = np.searchsorted(self.losses, epsilons, side="right")
+        reference = float(self.losses[0])
+        p = np.append(np.cumsum(self.masses[::-1])[::-1], 0.0)[index]
+        weights = self.masses * np.exp(reference - self.losses)
+        q = np.append(np.cumsum(weights[::-1])[::-1], 0.0)[index]
+        slack = ROUNDING * (32.0 + 4.0 * self.losses.size + 4.0 * np.abs(epsilons - reference))
+        found = p * (1.0 + slack) - q * np.exp(np.minimum(epsilons - reference, 700.0)) * (1.0 - slack)
+        bounds: Floats = np.where(epsilons < self.floor, 1.0, np.minimum(found + self.extra, 1.0))
+        return bounds
 
 
 @dataclass(frozen=True)

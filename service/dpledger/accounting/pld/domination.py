@@ -1,31 +1,17 @@
 """Rules by which one step description provably dominates another, at every γ ≥ 0 and in both directions.
 
 A plan's item may be used up by a step that it dominates. Domination is decided by rules on parameters alone,
-each with its proof; it is never inferred from ε, Rényi curves or computed profiles.
+each with its proof; it is never inferred from ε, Rényi curves or computed profiles. The rules between
+mechanisms on one sample are the mechanisms' own: ``Mechanism.dominates``.
 """
 
-import dataclasses
 import math
 
-from dpledger.accounting.mechanisms import (
-    GDP,
-    Approximate,
-    Exponential,
-    Laplace,
-    Mechanism,
-    NoisyMax,
-    NoisyVotes,
-    ProposeTestRelease,
-    Pure,
-    RandomizedResponse,
-)
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency, Scheme
 from dpledger.accounting.steps import Release, Step
 
 __all__ = ["dominates"]
-
-_PRIVATE = (Pure, RandomizedResponse, Approximate, ProposeTestRelease)
 
 
 def dominates(item: Step, step: Step) -> bool:
@@ -67,13 +53,9 @@ def _scheme_and_rate(step: Step) -> tuple[Scheme, float]:
     return (Scheme.FULL, 1.0) if rate == 1.0 else (step.sample.scheme, rate)
 
 
-def _mu(mechanism: Mechanism) -> float | None:
-    return mechanism.mu if isinstance(mechanism, GDP) else mechanism.gaussian_mu
-
-
 def _squared_mu(step: Step, direction: Direction) -> float | None:
     """Σ count·μ² of a step of Gaussians, rounded in a direction; None where something else is released."""
-    parts = [(_mu(release.mechanism), release.count) for release in step.releases]
+    parts = [(release.mechanism.dominating_mu, release.count) for release in step.releases]
     squares = [mu * mu * count for mu, count in parts if mu is not None]
     if len(squares) < len(parts):
         return None
@@ -98,60 +80,4 @@ def _assigned(items: list[Release], releases: list[Release], adjacency: Adjacenc
 
 
 def _release_within(item: Release, release: Release, adjacency: Adjacency) -> bool:
-    return release.count <= item.count and _mechanism_within(item.mechanism, release.mechanism, adjacency)
-
-
-def _mechanism_within(item: Mechanism, step: Mechanism, adjacency: Adjacency) -> bool:
-    """Domination between mechanisms on one sample, by monotone parameters.
-
-    Gaussian, GDP and Gaussian votes: μ' ≤ μ. Laplace noise: the shift over the scale is at most the item's
-    (the noise is log-concave: the best tests are half-lines, a larger shift is worse). Bounded range and
-    pure privacy: ε' ≤ ε and δ' ≤ δ, since the pair of ε dominates whatever is ε'-private (of bounded range
-    ε').
-    Other kinds, the discrete Gaussian among them, only by equality.
-    """
-    if item == step:
-        return True
-    mus = _mu(item), _mu(step)
-    if mus[0] is not None and mus[1] is not None:
-        return mus[1] <= mus[0]
-    if isinstance(item, Laplace) and isinstance(step, Laplace):
-        return _ratio_within(item.sensitivity, item.scale, step.sensitivity, step.scale)
-    if isinstance(item, NoisyVotes) and isinstance(step, NoisyVotes):
-        return item.scale is not None and step.scale is not None and step.scale >= item.scale
-    ranges = _range(item, adjacency), _range(step, adjacency)
-    if ranges[0] is not None and ranges[1] is not None:
-        return ranges[1] <= ranges[0]
-    claims = _claim(item), _claim(step)
-    if claims[0] is not None and claims[1] is not None:
-        return claims[1][0] <= claims[0][0] and claims[1][1] <= claims[0][1]
-    return _equal_but_less(item, step)
-
-
-def _ratio_within(sensitivity: float, scale: float, other: float, other_scale: float) -> bool:
-    """other/other_scale ≤ sensitivity/scale: number by number, or as quotients rounded against the claim."""
-    return (other <= sensitivity and other_scale >= scale) or (
-        widen(other / other_scale, Direction.UP, ulps=1) <= widen(sensitivity / scale, Direction.DOWN, ulps=1)
-    )
-
-
-def _range(mechanism: Mechanism, adjacency: Adjacency) -> float | None:
-    """The bounded range of the exponential mechanism; None where ``monotonic`` does not apply."""
-    if not isinstance(mechanism, Exponential):
-        return None
-    return None if mechanism.monotonic and adjacency is not Adjacency.ADD_REMOVE else mechanism.epsilon
-
-
-def _claim(mechanism: Mechanism) -> tuple[float, float] | None:
-    """(ε, δ) of what is charged by the pair of randomized response."""
-    if isinstance(mechanism, _PRIVATE):
-        return mechanism.epsilon, getattr(mechanism, "delta", 0.0)
-    return None
-
-
-def _equal_but_less(item: Mechanism, step: Mechanism) -> bool:
-    """Noisy max of one kind and one ``monotonic``: no more sensitivity and no less noise."""
-    if not (isinstance(item, NoisyMax) and isinstance(step, NoisyMax)):
-        return False
-    same = dataclasses.replace(step, sensitivity=item.sensitivity, scale=item.scale) == item
-    return same and step.sensitivity <= item.sensitivity and step.scale >= item.scale
+    return release.count <= item.count and item.mechanism.dominates(release.mechanism, adjacency)

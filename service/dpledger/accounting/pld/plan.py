@@ -2,14 +2,23 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.numerics import root_of_squares
-from dpledger.accounting.pld.catalogue import Items, check_mu, dominating_pairs
-from dpledger.accounting.pld.distribution import TOLERANCE, Interval, PrivacyLossDistribution
+from dpledger.accounting.pld.catalogue import dominating_pairs
+from dpledger.accounting.pld.concentrated import ConcentratedPair
+from dpledger.accounting.pld.distribution import (
+    PROFILE_TOLERANCE,
+    TOLERANCE,
+    Interval,
+    PrivacyLossDistribution,
+)
+from dpledger.accounting.pld.items import Items, check_mu, check_rho
 from dpledger.accounting.pld.pairs import DominatingPair, GaussianPair
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.steps import Step
-from dpledger.accounting.validation import check_count
+from dpledger.accounting.validation import Floats, check_count, check_non_negative, check_vector
 
 __all__ = ["PlanLoss"]
 
@@ -21,28 +30,41 @@ class PlanLoss:
     """The privacy loss of steps fixed in advance, taken in any adaptive order, with early stopping.
 
     Statement: δ(ε) of the plan is at most the larger of those of the two directions, each the composition of
-    the steps' dominating pairs in that direction (:class:`PrivacyLossDistribution`).
-    Conditions: steps and counts fixed before the first release; one adjacency; a
-    sample of its own for each step.
-    Source: Zhu, Dong, Wang 2022; Vadhan, Zhang 2023.
+    the steps' dominating pairs in that direction (:class:`PrivacyLossDistribution`). Beside the steps, and
+    interleaved with them at will, may run adaptive Gaussians with Σμ_j² ≤ ``mu``² on every path, as one pair
+    N(μ, 1) against N(0, 1), and any adaptive interaction with Σρ_j ≤ ``rho`` on every path, as one
+    :class:`~dpledger.accounting.pld.concentrated.ConcentratedPair`.
+    Proof: draw every item's pair beforehand; a step's kernel, which depends on the past, takes its item's
+    draw to the release. For ``mu`` the draw is the end of a Brownian motion with drift; its bridge, free of
+    the drift, supplies the whole path, and each Gaussian is the path's next increment of length μ_j². Given
+    all of these draws the rest is still an interaction within ``rho``.
+    Conditions: steps and counts, ``mu`` and ``rho`` fixed before the first release; one adjacency, also for
+    the μ_j and ρ_j; a sample of its own for each step.
+    Source: Zhu, Dong, Wang 2022; Vadhan, Zhang 2023; Smith and Thakurta 2022 (Gaussian filters).
 
     Parameters
     ----------
     parts
-        Steps with how often each is taken.
+        Steps with how often each is taken; none are needed beside a positive ``mu`` or ``rho``.
+    mu, rho
+        Caps of the adaptive Gaussians and of the zCDP remainder; 0 for none.
 
     Raises
     ------
     Unproven
         Where a step has no dominating pair.
+    InvalidInput
+        Where a cap is negative or no number, or so large that no grid holds its losses.
     """
 
-    def __init__(self, parts: Sequence[tuple[Step, int]]) -> None:
-        if len({step.adjacency for step, _ in parts}) != 1:
-            raise InvalidInput("parts", "steps of one adjacency, at least one", len(parts))
+    def __init__(self, parts: Sequence[tuple[Step, int]], *, mu: float = 0.0, rho: float = 0.0) -> None:
+        beside = _caps(mu, rho)
+        adjacencies = {step.adjacency for step, _ in parts}
+        if len(adjacencies) > 1 or not (adjacencies or beside):
+            raise InvalidInput("parts", "steps of one adjacency, at least one or a cap", len(parts))
         pairs = [(*dominating_pairs(step), check_count("times", times)) for step, times in parts]
-        remove = _collected([(items, times) for items, _, times in pairs])
-        add = _collected([(items, times) for _, items, times in pairs])
+        remove = _collected([(items, times) for items, _, times in pairs] + [(beside, 1)])
+        add = _collected([(items, times) for _, items, times in pairs] + [(beside, 1)])
         self.directions = tuple(
             PrivacyLossDistribution(items)
             for items in ([remove] if remove == add else [remove, add])
@@ -66,6 +88,14 @@ class PlanLoss:
         """Upper bound on δ at ``epsilon``."""
         return self._larger(tolerance, lambda each, within: each.delta(epsilon, tolerance=within))
 
+    def profile(self, epsilons: Floats | Sequence[float], *, tolerance: float = PROFILE_TOLERANCE) -> Floats:
+        """Upper bounds on δ at each of ``epsilons`` ≥ 0, for a curve; each of them is proven."""
+        at = check_vector("epsilons", epsilons)
+        check_non_negative("epsilons", float(at.min()))
+        found = [each.profile(at, tolerance=tolerance) for each in self.directions]
+        larger: Floats = np.maximum.reduce(found) if found else np.zeros(at.size)
+        return larger
+
     def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on the ε of the plan's dominating pairs at ``delta``."""
         return _largest([each.epsilon_bounds(delta, tolerance=tolerance) for each in self.directions])
@@ -73,6 +103,13 @@ class PlanLoss:
     def delta_bounds(self, epsilon: float, *, tolerance: float = TOLERANCE) -> Interval:
         """Both bounds on the δ of the plan's dominating pairs at ``epsilon``."""
         return _largest([each.delta_bounds(epsilon, tolerance=tolerance) for each in self.directions])
+
+
+def _caps(mu: float, rho: float) -> Items:
+    """The pairs of an adaptive remainder."""
+    gaussian: Items = ((GaussianPair(check_mu(mu)), 1),) if check_non_negative("mu", mu) else ()
+    concentrated: Items = ((ConcentratedPair(check_rho(rho)), 1),) if check_non_negative("rho", rho) else ()
+    return gaussian + concentrated
 
 
 def _largest(found: Sequence[Interval]) -> Interval:

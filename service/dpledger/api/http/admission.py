@@ -23,13 +23,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dpledger.api.http import problems
 from dpledger.api.http.body import ORDINARY, BodyLimits
 from dpledger.api.http.problems import ProblemKind, RefusedRequest, problem_of
-from dpledger.api.logs import REQUEST_ID
 from dpledger.api.metrics import METHODS, Metrics, template_of
 from dpledger.api.schemas.requests import DATASET_NAME
 from dpledger.auth import scopes
 from dpledger.auth.gatekeeper import FRESH_SECONDS, Caller, bearer_token
 from dpledger.ledger.errors import KeyInFlight, NotFound
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.logs import REQUEST_ID
 
 if TYPE_CHECKING:
     from dpledger.api.services import Services
@@ -50,6 +50,8 @@ __all__ = [
 
 HEADER = "Idempotency-Key"
 MAX_KEY_CHARACTERS = 255
+HEADERS_KEY = "dpledger.headers"
+"""Where a request's scope holds its headers by name; of one that came twice, the last."""
 ROUTE_KEY = "dpledger.route"
 """Where a request's scope names its route, if the framework has not chosen one."""
 SINGLE_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key", b"if-match"})
@@ -128,7 +130,7 @@ async def admit(
     max_age_seconds
         How old memory of a token may be. A deciding transaction asks about the token again.
     """
-    headers: dict[bytes, bytes] = dict(scope["headers"])
+    headers: dict[bytes, bytes] = scope[HEADERS_KEY]
     if len(headers) < len(scope["headers"]):
         _check_single(scope["headers"])
     authorization = headers.get(b"authorization", b"").decode("latin-1")
@@ -237,7 +239,8 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        own = _request_id(dict(scope["headers"]).get(_REQUEST_ID_HEADER))
+        scope[HEADERS_KEY] = headers = dict(scope["headers"])
+        own = _request_id(headers.get(_REQUEST_ID_HEADER))
         REQUEST_ID.set(own.decode())
         arrived = time.perf_counter()
         app, root = scope["app"], scope.get("root_path", "")

@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
-from dpledger.api.logs import log_failure, without_tokens
 from dpledger.auth.errors import Forbidden, Unauthenticated
 from dpledger.ledger.errors import (
     AllocationInUse,
@@ -30,6 +29,7 @@ from dpledger.ledger.errors import (
     TokenEnded,
     Unavailable,
 )
+from dpledger.logs import log_failure, without_tokens
 
 __all__ = [
     "DOMAIN_ERRORS",

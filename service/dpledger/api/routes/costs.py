@@ -8,12 +8,11 @@ from fastapi import APIRouter
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN
 from dpledger.api.http.routing import GuardedRoute, require_scope
-from dpledger.api.queries.worker import TOO_HARD
-from dpledger.api.queries.worker_pool import BUSY
+from dpledger.api.query_problems import BUSY, TOO_HARD
 from dpledger.api.schemas.requests import CostRequest
 from dpledger.api.schemas.responses import CostAnswer
-from dpledger.api.services import LONG
 from dpledger.auth.scopes import Scope
+from dpledger.queries.amplification import cost_of_query
 
 __all__ = ["router"]
 
@@ -24,6 +23,7 @@ router = APIRouter(prefix="/v1", tags=["accounting"], route_class=GuardedRoute)
 @require_scope(Scope.READ, may_answer=[ADJACENCY_MISMATCH, UNPROVEN, BUSY, TOO_HARD])
 async def post_costs(request: CostRequest, services: ServicesDependency, caller: CallerOf) -> Any:
     """Answer the proven cost of a step in every notion that applies; nothing is recorded."""
-    if any(release.mechanism in LONG for release in request.releases):
-        return await evaluate_query(services, request, caller)
-    return CostAnswer.of(await anyio.to_thread.run_sync(request.cost))
+    query = request.to_query()
+    if query.is_expensive:
+        return await evaluate_query(services, query, caller)
+    return CostAnswer.of(await anyio.to_thread.run_sync(cost_of_query, query))

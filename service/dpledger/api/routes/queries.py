@@ -12,17 +12,15 @@ from fastapi import APIRouter, Response
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
 from dpledger.api.http.problems import ADJACENCY_MISMATCH, ALLOCATION_RETURNED, UNPROVEN, UNREACHABLE
 from dpledger.api.http.routing import GuardedRoute, require_scope
-from dpledger.api.queries.forecast import charge_query, forecast, read_state
-from dpledger.api.queries.requests import (
+from dpledger.api.query_problems import BUSY, TOO_HARD, to_raw_response
+from dpledger.api.responses import with_etag
+from dpledger.api.schemas.queries import (
     AmplificationBody,
     CalibrationBody,
     CompositionBody,
     ConversionBody,
     ForecastBody,
 )
-from dpledger.api.queries.worker import TOO_HARD
-from dpledger.api.queries.worker_pool import BUSY, to_raw_response
-from dpledger.api.responses import with_etag
 from dpledger.api.schemas.query_responses import (
     AmplificationAnswer,
     CalibrationAnswer,
@@ -31,6 +29,8 @@ from dpledger.api.schemas.query_responses import (
     ForecastAnswer,
 )
 from dpledger.auth.scopes import Scope
+from dpledger.queries.forecast import charge_query, forecast, read_state
+from dpledger.queries.outcomes import Failure
 
 __all__ = ["router"]
 
@@ -42,7 +42,7 @@ _PROBLEMS = (BUSY, TOO_HARD, ADJACENCY_MISMATCH, UNPROVEN)
 @require_scope(Scope.READ, may_answer=_PROBLEMS)
 async def post_conversions(body: ConversionBody, services: ServicesDependency, caller: CallerOf) -> Response:
     """Answer what a guarantee implies in another notion, or with ``goal`` what may be spent to reach it."""
-    return await evaluate_query(services, body, caller)
+    return await evaluate_query(services, body.to_query(), caller)
 
 
 @router.post("/amplifications", responses={200: {"model": AmplificationAnswer}}, summary="Cost on a sample")
@@ -51,7 +51,7 @@ async def post_amplifications(
     body: AmplificationBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer what releases, or an (ε, δ), cost on a sample, by the tightest theorem or a named one."""
-    return await evaluate_query(services, body, caller)
+    return await evaluate_query(services, body.to_query(), caller)
 
 
 @router.post("/compositions", responses={200: {"model": CompositionAnswer}}, summary="Compose a fixed plan")
@@ -60,7 +60,7 @@ async def post_compositions(
     body: CompositionBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer the total of steps fixed in advance; adaptive work is what a dataset's budget is for."""
-    return await evaluate_query(services, body, caller)
+    return await evaluate_query(services, body.to_query(), caller)
 
 
 @router.post("/calibrations", responses={200: {"model": CalibrationAnswer}}, summary="Calibrate a plan")
@@ -69,7 +69,7 @@ async def post_calibrations(
     body: CalibrationBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer the least noise, or the most steps or the highest rate, with which a plan meets its target."""
-    return await evaluate_query(services, body, caller)
+    return await evaluate_query(services, body.to_query(), caller)
 
 
 @router.post(
@@ -82,10 +82,11 @@ async def post_forecast(
     dataset: str, body: ForecastBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
+    query = body.to_query()
     state = await anyio.to_thread.run_sync(
-        read_state, services.storage, dataset, body.partition, body.allocation
+        read_state, services.storage, dataset, query.partition, query.allocation
     )
-    found = await services.questions.ask(charge_query(body, state.ledger), caller.id)
-    if found[0] != 200:
+    found = await services.questions.ask(charge_query(query, state.ledger), caller.id)
+    if isinstance(found, Failure):
         return to_raw_response(found, services.questions.retry_seconds).response()
-    return with_etag(forecast(state, json.loads(found[1])))
+    return with_etag(forecast(state, json.loads(found.text)))

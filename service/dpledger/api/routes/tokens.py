@@ -8,7 +8,6 @@ from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, page, text_after
 from dpledger.api.http.problems import INVALID_INPUT
 from dpledger.api.http.routing import GuardedRoute, require_scope
-from dpledger.api.logs import log_event
 from dpledger.api.responses import REPLAYED_HEADER, to_json_response
 from dpledger.api.schemas.requests import TokenBody
 from dpledger.api.schemas.responses import TokenMadeAnswer, TokenPage
@@ -17,6 +16,7 @@ from dpledger.auth.issuer import TokenRequest
 from dpledger.auth.scopes import Scope
 from dpledger.ledger.model.entries import moment
 from dpledger.ledger.ports import IdempotentRequest
+from dpledger.logs import log_event
 from dpledger.storage.repositories.tokens import TokenRow
 
 __all__ = ["router", "token_fields"]

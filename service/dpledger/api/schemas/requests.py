@@ -7,19 +7,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
 from pydantic_core import PydanticCustomError
 
-from dpledger.accounting.cost import Cost
-from dpledger.accounting.errors import InvalidInput
-from dpledger.accounting.orders import DEFAULT_ORDERS
+from dpledger.accounting.errors import InvalidInput, within
 from dpledger.accounting.sampling import Adjacency, Sample, Scheme
-from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.steps import MAX_RELEASES, Release, Step
-from dpledger.accounting.validation import check_orders
+from dpledger.accounting.steps import MAX_RELEASES, Release, releases_from_fields
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
 from dpledger.ledger.filters import filter_names
+from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
 from dpledger.ledger.model.requests import NewAllocation, Spend
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
+from dpledger.queries.requests import CostQuery
 
 __all__ = [
     "DATASET_NAME",
@@ -38,6 +36,8 @@ __all__ = [
     "SettlementBody",
     "SpendBody",
     "TokenBody",
+    "release_fields",
+    "sample_fields",
     "to_releases",
 ]
 
@@ -105,6 +105,10 @@ class SampleBody(Body):
         """The sample; refuses a rate outside [0, 1]."""
         return Sample(self.scheme, self.rate)
 
+    def fields(self) -> dict[str, Any]:
+        """The wire form; its rate is not checked yet."""
+        return {"scheme": self.scheme.value, "rate": self.rate}
+
 
 class SeenSampleBody(Body):
     """A sample to be drawn, or with ``id`` one that was drawn before and is looked at again.
@@ -151,17 +155,19 @@ class ReleaseBody(BaseModel):
 Releases = Annotated[list[ReleaseBody], Field(min_length=1, max_length=MAX_RELEASES), FirstErrorOnly()]
 
 
-def to_releases(bodies: list[ReleaseBody], within: str = "") -> tuple[Release, ...]:
+def to_releases(bodies: list[ReleaseBody], where: str = "") -> tuple[Release, ...]:
     """The releases; an error names the one that it is in."""
-    return tuple(_release(f"{within}releases[{index}]", body) for index, body in enumerate(bodies))
+    return releases_from_fields(release_fields(bodies), where)
 
 
-def _release(where: str, body: ReleaseBody) -> Release:
-    """The release; an error names where it stands."""
-    try:
-        return Release.from_fields(body.fields())
-    except InvalidInput as error:
-        raise InvalidInput(f"{where}.{error.field}", error.requirement, error.found) from error
+def release_fields(bodies: list[ReleaseBody]) -> list[dict[str, Any]]:
+    """The wire forms of releases, as a query carries them."""
+    return [body.fields() for body in bodies]
+
+
+def sample_fields(body: SampleBody | None) -> dict[str, Any] | None:
+    """The wire form of a sample, as a query carries it."""
+    return None if body is None else body.fields()
 
 
 class CostRequest(Body):
@@ -172,14 +178,11 @@ class CostRequest(Body):
     sample: SampleBody | None = None
     orders: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
 
-    def step(self) -> Step:
-        """The step description; an error names the release that it is in."""
-        sample = Sample() if self.sample is None else self.sample.to_domain()
-        return Step(to_releases(self.releases), sample, self.adjacency)
-
-    def cost(self) -> Cost:
-        """What it costs, at the orders asked for or at the default ones."""
-        return cost_of(self.step(), DEFAULT_ORDERS if self.orders is None else check_orders(self.orders))
+    def to_query(self) -> CostQuery:
+        """The query that it is."""
+        return CostQuery(
+            release_fields(self.releases), self.adjacency, sample_fields(self.sample), self.orders
+        )
 
 
 class PlanBody(Body):
@@ -196,6 +199,40 @@ class PlanBody(Body):
         releases = [release.fields() for release in to_releases(self.releases, "budget.plan.")]
         steps = {} if self.steps is None else {"steps": self.steps}
         return {"sample": drawn.fields(), "releases": releases, **steps}
+
+
+class GdpCapBody(Body):
+    """Steps that are each μ_j-GDP, with Σμ_j² ≤ μ²."""
+
+    mu: Number
+
+
+class ZcdpCapBody(Body):
+    """Steps that are each ρ_j-zCDP, with Σρ_j ≤ ρ."""
+
+    rho: Number
+
+
+class PlanItemBody(Body):
+    """An item of a plan: a step with its count, or a cap within which steps are chosen adaptively."""
+
+    name: Name
+    sample: SampleBody | None = None
+    releases: Releases | None = None
+    times: Annotated[Count, Field(ge=0)] | Literal["most"] | None = None
+    gdp: GdpCapBody | None = None
+    zcdp: ZcdpCapBody | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The form that the ledger reads: what was given and nothing else."""
+        given = self.model_dump(exclude_none=True, exclude={"sample", "releases"})
+        if self.sample is not None:
+            given["sample"] = self.sample.to_domain().fields()
+        if self.releases is not None:
+            # Read here as well, so that an error says which release it is in.
+            releases = to_releases(self.releases, f"budget.items.{self.name}.")
+            given["releases"] = [release.fields() for release in releases]
+        return given
 
 
 def _known_accounting(name: str) -> str:
@@ -218,12 +255,17 @@ class BudgetBody(Body):
     epsilons: Annotated[Numbers | None, Field(min_length=1, max_length=MAX_ORDERS)] = None
     additive_delta: Number | None = None
     plan: PlanBody | None = None
+    items: Annotated[list[PlanItemBody] | None, Field(min_length=1, max_length=MAX_ITEMS)] = None
 
     def fields(self) -> dict[str, Any]:
         """The form that the ledger reads: what was given and nothing else."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         given = {name: value for name, value in given.items() if value is not None}
-        return given if self.plan is None else {**given, "plan": self.plan.fields()}
+        if self.plan is not None:
+            given["plan"] = self.plan.fields()
+        if self.items is not None:
+            given["items"] = [item.fields() for item in self.items]
+        return given
 
 
 class DatasetBody(Body):
@@ -254,6 +296,7 @@ class SpendBody(Body):
     releases: Releases
     sample: SeenSampleBody | None = None
     partition: Name | None = None
+    item: Name | None = None
     allocation: Name | None = None
 
     def to_spend(self, dataset: str) -> Spend:
@@ -267,7 +310,8 @@ class SpendBody(Body):
             "+".join(sorted({release.purpose for release in self.releases if release.purpose})),
             self.partition,
             sample.drawn_at(dataset),
-            allocation=self.allocation,
+            self.item,
+            self.allocation,
         )
 
 
@@ -293,10 +337,8 @@ class BulkBody(Body):
 
 
 def _spend_of(index: int, item: BulkItem) -> Spend:
-    try:
+    with within(f"items[{index}]"):
         return item.to_spend(item.dataset)
-    except InvalidInput as error:
-        raise InvalidInput(f"items[{index}].{error.field}", error.requirement, error.found) from error
 
 
 class ReservationBody(SpendBody):

@@ -165,10 +165,17 @@ class Requested(Shape):
 
 
 class Fits(Shape):
-    """What would still fit: whole repetitions, and the fraction of one repetition's cost."""
+    """What would still fit: whole repetitions, and the fraction of one repetition's cost.
+
+    ``item`` is the item of a plan that is used up, ``order`` the Rényi order that binds; ``advice`` says in
+    sentences what would help.
+    """
 
     times: int
     cost_fraction: float
+    item: str | None = None
+    order: float | None = None
+    advice: list[str] | None = None
 
 
 class Refusal(Shape):
@@ -315,6 +322,7 @@ class AllocationAnswer(Shape):
     epsilon: float
     delta: float
     budget: dict[str, Any]
+    plan: Annotated[dict[str, Any] | None, Field(description="What is known of a plan as a whole.")] = None
     remaining: Remaining
     warnings: list[str]
 
@@ -369,6 +377,7 @@ class AllocationView(Shape):
     reserved: dict[str, Any]
     remaining: dict[str, Any]
     fraction: float
+    plan: dict[str, Any] | None = None
 
 
 class EntryAnswer(Shape):

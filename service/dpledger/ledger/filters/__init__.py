@@ -1,5 +1,6 @@
 """Kinds of budgets: one class per kind behind one protocol. To add one, write the class and register it."""
 
+from dpledger.ledger.filters.plan import PlanFilter
 from dpledger.ledger.filters.renyi import RenyiCurveFilter, RenyiOrderFilter, WeightedOrdersFilter
 from dpledger.ledger.filters.scalar import GaussianFilter, ZcdpFilter
 from dpledger.ledger.filters.shared import SharedFilter
@@ -13,6 +14,7 @@ for _filter in (
     WeightedOrdersFilter(),
     RenyiOrderFilter(),
     RenyiCurveFilter(),
+    PlanFilter(),
     SharedFilter(),
 ):
     register(_filter)

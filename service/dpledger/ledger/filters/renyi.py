@@ -1,5 +1,7 @@
 """Filters over Rényi orders: weighted orders, one order, and a whole curve."""
 
+import functools
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -8,12 +10,12 @@ import numpy as np
 from dpledger.accounting import filters
 from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.cost import Cost
-from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.errors import AccountingError, InvalidInput
 from dpledger.accounting.exact import Exact, as_given
 from dpledger.accounting.exact_cost import agreed, exact_delta, exact_epsilon
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.steps import Step
+from dpledger.accounting.steps import Release, Step
 from dpledger.accounting.theorem import Theorem
 from dpledger.accounting.validation import (
     Floats,
@@ -66,6 +68,64 @@ class RenyiFilter(Filter):
 
     def indicative_epsilon(self, budget: Budget, amounts: Floats, delta: float) -> float | None:
         return epsilon_at(Cost(budget.orders, amounts[:-1].copy()), delta)[0]
+
+    def explain_refusal(self, budget: Budget, step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
+        """The order that refuses, how much noise would fit, and that a plan loses nothing to orders."""
+        at = self._refusing_order(amounts, room)
+        order, left = float(budget.orders[at]), max(0.0, float(room[at]))
+        said = [f"order α = {order:.4g} binds: {left:.4g} is left there, and a step costs {amounts[at]:.4g}"]
+        for factor in _FACTORS:
+            costs = _costs_with_more_noise(step, factor, budget.orders.tobytes())
+            fits = 0 if costs is None else self._steps_within(costs, room)
+            if fits:
+                said.append(f"with {factor:g} times its noise {_steps(fits)} would fit")
+                break
+        said.append("a plan budget, opened for steps that are fixed in advance, composes them exactly")
+        return {"order": order, "advice": said}
+
+    def _refusing_order(self, amounts: Floats, room: Floats) -> int:
+        """Where one order is enough, the one that is nearest to granting; else the one farthest from it."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            fits = np.where(amounts[:-1] > 0.0, room[:-1] / amounts[:-1], np.inf)
+        return int(np.argmax(fits) if self.one_suffices else np.argmin(fits))
+
+    def _steps_within(self, costs: Floats, room: Floats) -> int:
+        """How many steps of these costs fit into what is left, up to a million."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            fits = np.where(costs > 0.0, np.maximum(room[:-1], 0.0) / costs, np.inf)
+        return int(min(_MANY, fits.max() if self.one_suffices else fits.min()))
+
+
+_FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+"""How much more noise a refusal tries, for its advice."""
+_MANY = 1e6
+
+
+def _steps(number: int) -> str:
+    return f"{number} steps" if number != 1 else "a step"
+
+
+def _with_more_noise(step: Step, factor: float) -> Step | None:
+    """The step with so many times its noise; None where a release has none that can be scaled quickly."""
+    scaled: list[Release] = []
+    for release in step.releases:
+        mechanism: Any = release.mechanism
+        if mechanism.noise_field is None or mechanism.expensive:
+            return None
+        name = mechanism.noise_field.name
+        louder = replace(mechanism, **{name: factor * getattr(mechanism, name)})
+        scaled.append(replace(release, mechanism=louder))
+    return replace(step, releases=tuple(scaled))
+
+
+@functools.lru_cache(maxsize=512)
+def _costs_with_more_noise(step: Step, factor: float, orders: bytes) -> Floats | None:
+    """The curve of a step with more noise, remembered: many refusals of one job are for the same step."""
+    try:
+        louder = _with_more_noise(step, factor)
+        return None if louder is None else cost_of(louder, np.frombuffer(orders)).epsilons
+    except AccountingError:  # so much noise is no number any more, and no advice either
+        return None
 
 
 def gives_its_curve(budget: Budget) -> bool:

@@ -174,20 +174,16 @@ class Filter(abc.ABC):
         """What a budget shows beside its target."""
         return {}
 
-    def describe_opening(self, budget: "Budget") -> dict[str, Any]:
-        """What the answer to an opening says beside the budget."""
-        return {}
-
-    def remaining(self, budget: "Budget", amounts: Floats) -> dict[str, Any]:
-        """What is left beside the fraction and that fraction of the target."""
+    def analysis(self, budget: "Budget") -> dict[str, Any]:
+        """What is known of the budget as a whole, computed when it was opened."""
         return {}
 
     def cover(self, first: "Budget", second: "Budget", limits: Floats, delta: float) -> dict[str, Any]:
         """What a target that covers two budgets computes anew; ``delta`` is the part that is not additive."""
         return {}
 
-    def explain_refusal(self, budget: "Budget", amounts: Floats, asked: Floats) -> dict[str, Any]:
-        """Which coordinate refuses a spend that would add ``asked``, in the filter's own terms."""
+    def explain_refusal(self, budget: "Budget", step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
+        """Which coordinate has no room for the amounts of a step, and, as ``advice``, what would help."""
         return {}
 
 

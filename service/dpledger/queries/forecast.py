@@ -1,20 +1,17 @@
 """Forecasts how many more steps a dataset grants, from its last committed state."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpledger.accounting.exact import Exact
-from dpledger.accounting.sampling import Sample
-from dpledger.accounting.steps import Step
+from dpledger.accounting.steps import Step, releases_from_fields
 from dpledger.accounting.validation import MAX_COUNT
-from dpledger.api.queries.evaluation import ChargeQuery
-from dpledger.api.queries.requests import ForecastBody
-from dpledger.api.schemas.requests import to_releases
 from dpledger.ledger.charges import check_equal_sizes, check_names_allocation
 from dpledger.ledger.errors import AllocationReturned
 from dpledger.ledger.model.allocation import ledger_within
 from dpledger.ledger.model.state import Amounts, ExactTotals, LedgerState, Partition
+from dpledger.queries.requests import ChargeQuery, Fields, ForecastQuery, sample_from
 from dpledger.storage.repositories.allocations import find_allocations
 from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.partitions import find_partitions
@@ -49,15 +46,15 @@ def read_state(
         return State(state, named[partition], allocation)
 
 
-def charge_query(body: ForecastBody, state: LedgerState) -> ChargeQuery:
+def charge_query(query: ForecastQuery, state: LedgerState) -> ChargeQuery:
     """What one such step costs this dataset; it never changes while the dataset lives."""
-    sample = Sample() if body.sample is None else body.sample.to_domain()
-    step = Step(to_releases(body.releases), sample, state.adjacency)
-    check_equal_sizes(state, step, body.partition)
+    sample = sample_from(query.sample)
+    step = Step(releases_from_fields(query.releases), sample, state.adjacency)
+    check_equal_sizes(state, step, query.partition)
     return ChargeQuery(budget=state.budget.document, step=step.canonical)
 
 
-def forecast(found: State, charge: dict[str, Any]) -> dict[str, Any]:
+def forecast(found: State, charge: Fields) -> Fields:
     """The answer: the largest reservation of such steps that would be granted now."""
     state, partition, allocation = found
     named = {} if partition is None else {"partition": partition.name}
@@ -74,7 +71,7 @@ def forecast(found: State, charge: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _each(state: LedgerState, charge: dict[str, Any]) -> Amounts:
+def _each(state: LedgerState, charge: Fields) -> Amounts:
     exact = isinstance(state.whole, ExactTotals)
     return Exact.from_text(charge["exact"]) if exact else np.array(charge["amounts"])
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.queries import evaluation as questions
-from dpledger.api.queries import worker
-from dpledger.api.queries import worker_pool as answering
-from dpledger.api.queries.evaluation import canonical, reply
-from dpledger.api.queries.requests import CompositionBody, ConversionBody
-from dpledger.api.queries.worker_pool import (
+from dpledger.api.query_problems import problem_of_failure, to_raw_response
+from dpledger.api.schemas.queries import CompositionBody
+from dpledger.queries import evaluation, worker, worker_pool
+from dpledger.queries.evaluation import outcome_of
+from dpledger.queries.outcomes import Answer, Failure, FailureKind, Outcome
+from dpledger.queries.requests import ConversionQuery, canonical
+from dpledger.queries.worker_pool import (
     BURST,
     BUSY_PACE_SECONDS,
     MOST_WAITING,
     PACE_SECONDS,
     WorkerPool,
-    to_raw_response,
 )
 
 PREAMBLE = "import json, os, sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush()\n"
@@ -31,14 +31,26 @@ for line in sys.stdin:
     with open({log!r}, "a") as log:
         log.write(str(os.getpid()) + "\\n")
     {then}
-    print(json.dumps([200, json.dumps(dict(seen=seen))]), flush=True)
+    print(json.dumps(dict(answer=json.dumps(dict(seen=seen)))), flush=True)
 """
 
 
-def question(rho: float) -> ConversionBody:
-    return ConversionBody.model_validate(
-        {"from": {"notion": "zcdp", "rho": rho}, "to": {"notion": "approximate", "delta": 1e-6}}
-    )
+def question(rho: float) -> ConversionQuery:
+    return ConversionQuery({"notion": "approximate", "delta": 1e-6}, {"notion": "zcdp", "rho": rho})
+
+
+def kind(outcome: Outcome) -> FailureKind | None:
+    return outcome.kind if isinstance(outcome, Failure) else None
+
+
+def busy(outcome: Outcome) -> bool:
+    return kind(outcome) is FailureKind.BUSY
+
+
+async def answer(questions: WorkerPool, rho: float, asker: str = "") -> Answer:
+    found = await questions.ask(question(rho), asker)
+    assert isinstance(found, Answer)
+    return found
 
 
 class Fake:
@@ -75,17 +87,17 @@ def test_an_answer_is_kept(tmp_path: Path) -> None:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
 
     first, second, again = fake.run(work)
-    assert again == first == (200, '{"seen": 1}')
-    assert second == (200, '{"seen": 2}')
+    assert again == first == Answer('{"seen": 1}')
+    assert second == Answer('{"seen": 2}')
     assert len(fake.read()) == 2
 
 
 def test_only_so_many_answers_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "_KEPT", 2)
+    monkeypatch.setattr(worker_pool, "_KEPT", 2)
     fake = Fake(tmp_path)
 
     async def work(questions: WorkerPool) -> Any:
-        return [(await questions.ask(question(rho)))[1] for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
+        return [(await answer(questions, rho)).text for rho in (0.1, 0.2, 0.1, 0.3, 0.1, 0.2)]
 
     assert [json.loads(text)["seen"] for text in fake.run(work)] == [1, 2, 1, 3, 1, 4]
 
@@ -103,7 +115,7 @@ def test_equal_questions_share_an_answer_and_one_who_hangs_up_does_not_spoil_it(
 
     hung_up, *others = fake.run(work)
     assert isinstance(hung_up, asyncio.CancelledError)
-    assert set(others) == {(200, '{"seen": 1}')}
+    assert set(others) == {Answer('{"seen": 1}')}
     assert len(fake.read()) == 1
 
 
@@ -129,21 +141,22 @@ def test_a_full_line_is_answered_at_once(tmp_path: Path) -> None:
     assert reported.status == 503
     assert dict(reported.headers)[b"retry-after"] == b"1"
     assert json.loads(reported.body)["type"] == "/problems/questions-busy"
-    assert {status for status, _ in waiting} == {503}
+    assert all(busy(each) for each in waiting)
 
 
 def test_an_answer_that_takes_too_long_is_given_up_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "WALL_SECONDS", 3.0)
+    monkeypatch.setattr(worker_pool, "WALL_SECONDS", 3.0)
     fake = Fake(tmp_path, then='time.sleep(60 if "0.1" in line else 0)')
 
     async def work(questions: WorkerPool) -> Any:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2, 0.1)]
 
     late, well, late_again = fake.run(work)
-    assert late[0] == late_again[0] == 503
-    assert well == (200, '{"seen": 1}')
+    assert busy(late)
+    assert busy(late_again)
+    assert well == Answer('{"seen": 1}')
     assert len(fake.read()) == 3
     assert len(set(fake.read())) == 2
 
@@ -154,7 +167,9 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     async def work(questions: WorkerPool) -> Any:
         return [await questions.ask(question(rho)) for rho in (0.1, 0.2)]
 
-    assert [status for status, _ in fake.run(work)] == [503, 200]
+    died, well = fake.run(work)
+    assert busy(died)
+    assert isinstance(well, Answer)
 
 
 @pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "print('hello')")])
@@ -166,7 +181,7 @@ def test_a_worker_that_does_not_start_is_told(command: tuple[str, ...]) -> None:
         finally:
             await questions.close()
 
-    assert asyncio.run(work())[0] == 503
+    assert busy(asyncio.run(work()))
 
 
 @pytest.mark.parametrize("deciding", [False, True])
@@ -192,19 +207,19 @@ def test_who_would_wait_too_long_for_a_turn_is_told_at_once(tmp_path: Path) -> N
     fake = Fake(tmp_path)
     fake.questions._deciding = lambda: True
 
-    async def work(questions: WorkerPool) -> list[int]:
+    async def work(questions: WorkerPool) -> list[bool]:
         await questions.ask(question(0.1))
         asked = [asyncio.create_task(questions.ask(question(0.1))) for _ in range(200)]
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0.1)
-        reported = [task.result()[0] for task in asked if task.done()]
+        reported = [busy(task.result()) for task in asked if task.done()]
         for task in asked:
             task.cancel()
         return reported
 
     reported = fake.run(work)
-    assert reported.count(503) >= 100
-    assert fake.questions.outcomes["full"] == reported.count(503)
+    assert reported.count(True) >= 100
+    assert fake.questions.outcomes["full"] == reported.count(True)
 
 
 def test_nothing_is_started_without_a_question(tmp_path: Path) -> None:
@@ -222,17 +237,18 @@ def test_the_worker_answers_as_the_function_does() -> None:
             await questions.close()
 
     good, bad = asyncio.run(work())
-    assert good == reply(canonical(question(0.1)))
-    assert good[0] == 200
-    assert bad == reply(canonical(question(-0.1)))
-    assert bad[0] == 422
+    assert good == outcome_of(canonical(question(0.1)))
+    assert isinstance(good, Answer)
+    assert bad == outcome_of(canonical(question(-0.1)))
+    assert kind(bad) is FailureKind.INVALID_INPUT
+    assert bad.members == {"field": "from.rho"}
 
 
 def test_the_same_question_is_one_line_whatever_its_spelling() -> None:
     body = {"plan": [{"releases": [{"mechanism": "pure", "epsilon": 1}]}], "adjacency": "add-remove"}
     spelled = [{**body, "delta": 1e-5}, {"delta": 0.00001, "method": "tight", **body}]
 
-    first, second = (canonical(CompositionBody.model_validate(each)) for each in spelled)
+    first, second = (canonical(CompositionBody.model_validate(each).to_query()) for each in spelled)
     assert first == second
     assert "\n" not in first
 
@@ -247,26 +263,25 @@ def hard_question() -> str:
         for k in range(64)
     ]
     body = {"plan": plan, "adjacency": "add-remove", "delta": 1e-5}
-    return canonical(CompositionBody.model_validate(body))
+    return canonical(CompositionBody.model_validate(body).to_query())
 
 
 def test_processor_time_is_bounded() -> None:
-    status, body = worker.bounded_reply(hard_question(), cpu_seconds=0.02)
+    found = worker.bounded_outcome(hard_question(), cpu_seconds=0.02)
 
-    assert status == 422
-    assert json.loads(body)["type"] == "/problems/question-too-hard"
-    assert worker.bounded_reply(hard_question())[0] == 200
+    assert isinstance(found, Failure)
+    assert problem_of_failure(found).kind.status == 422
+    assert problem_of_failure(found).kind.slug == "question-too-hard"
+    assert isinstance(worker.bounded_outcome(hard_question()), Answer)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(_body: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setitem(questions._KINDS, "ConversionBody", (ConversionBody, greedy))
-    status, body = worker.bounded_reply(canonical(question(0.1)))
+    monkeypatch.setitem(evaluation._ANSWERS, ConversionQuery, greedy)
 
-    assert status == 422
-    assert json.loads(body)["type"] == "/problems/question-too-hard"
+    assert kind(worker.bounded_outcome(canonical(question(0.1)))) is FailureKind.TOO_HARD
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -282,29 +297,29 @@ def test_one_asker_does_not_fill_another_ones_line(tmp_path: Path) -> None:
         await fake.worker_is_busy()
         await until(lambda: questions.outcomes["full"] > 0)
         before = len(fake.read())
-        modest = await questions.ask(question(0.1), "modest")
+        modest = await answer(questions, 0.1, "modest")
         for task in greedy:
             task.cancel()
-        return modest, json.loads(modest[1])["seen"] - before
+        return modest, json.loads(modest.text)["seen"] - before
 
-    (status, _), turns = fake.run(work)
-    assert status == 200
+    modest, turns = fake.run(work)
+    assert isinstance(modest, Answer)
     assert turns <= 3  # and not the 32 that wait in the other line
 
 
 def test_a_question_keeps_its_place_when_its_asker_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(worker_pool, "PATIENCE_SECONDS", 0.3)
     fake = Fake(tmp_path, then="time.sleep(0.8)")
 
     async def work(questions: WorkerPool) -> Any:
-        statuses = []
-        while 200 not in statuses:
-            statuses.append((await questions.ask(question(0.1)))[0])
-        return statuses
+        outcomes = [await questions.ask(question(0.1))]
+        while busy(outcomes[-1]):
+            outcomes.append(await questions.ask(question(0.1)))
+        return outcomes
 
-    assert fake.run(work)[0] == 503
+    assert busy(fake.run(work)[0])
     assert len(fake.read()) == 1
 
 
@@ -314,7 +329,7 @@ def test_who_is_turned_away_is_told_for_how_long(tmp_path: Path) -> None:
     async def work(questions: WorkerPool) -> int:
         asked = [asyncio.create_task(questions.ask(question(1.0 + k))) for k in range(MOST_WAITING)]
         await until(lambda: questions.retry_seconds > 1)
-        reported = dict(to_raw_response((503, "{}"), questions.retry_seconds).headers)
+        reported = dict(to_raw_response(Failure(FailureKind.BUSY, ""), questions.retry_seconds).headers)
         for task in asked:
             task.cancel()
         return int(reported[b"retry-after"])

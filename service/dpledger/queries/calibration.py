@@ -9,7 +9,6 @@ Either way the answer is only given after the plan, evaluated with it, was found
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dpledger.accounting.calibration import (
     Calibration,
@@ -23,15 +22,15 @@ from dpledger.accounting.composition.pld import pld_epsilon
 from dpledger.accounting.composition.registry import TIGHT
 from dpledger.accounting.conversion import Approximate, Conversion, Gdp, Notion, Target, Zcdp, invert
 from dpledger.accounting.errors import InvalidInput, Unproven, Unreachable
+from dpledger.accounting.mechanisms import MECHANISMS
 from dpledger.accounting.pld.calibration import PROOF_TOLERANCE, largest_count, largest_rate, least_noise
 from dpledger.accounting.rounding import Direction
-from dpledger.accounting.sampling import Sample
+from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.solving import Ascent, prove_nearby
-from dpledger.accounting.steps import Step
+from dpledger.accounting.steps import Step, releases_from_fields
 from dpledger.accounting.validation import MAX_COUNT, check_choice, check_count
-from dpledger.api.queries.requests import CalibrationBody, TargetBody
-from dpledger.api.queries.theorems import COMPOSITION, Theorem
-from dpledger.api.schemas.requests import ReleaseBody, to_releases
+from dpledger.queries.requests import CalibrationQuery, Fields, sample_from
+from dpledger.queries.theorems import COMPOSITION, Theorem
 
 __all__ = ["BY_CONVERSION", "calibrate_by_theorem"]
 
@@ -43,12 +42,6 @@ BY_CONVERSION: dict[str, Notion] = {
 }
 """Theorems that turn (ε, δ) into the most of a notion that may be spent."""
 
-_NOISE_FIELD = {
-    "gaussian": "noise_std",
-    "discrete-gaussian": "noise_std",
-    "laplace": "scale",
-    "noisy-max": "scale",
-}
 _ADDS = "plan fixed in advance, one adjacency throughout; every step has a "
 _ADDING = {
     Notion.ZCDP: Theorem("zcdp", "ρ adds", _ADDS + "ρ", "Bun and Steinke 2016, Lemma 1.7"),
@@ -83,7 +76,7 @@ class Unknown:
         return calibrate_noise(self.step_of, goal, steps=self.steps)
 
 
-def calibrate_by_theorem(query: CalibrationBody) -> dict[str, Any]:
+def calibrate_by_theorem(query: CalibrationQuery) -> Fields:
     """The number that was left open, with the theorem that proves it."""
     goal, unknown = _goal(query.target), _unknown(query)
     method = check_choice("method", query.method, (TIGHT, *COMPOSITION, *BY_CONVERSION))
@@ -98,9 +91,9 @@ def calibrate_by_theorem(query: CalibrationBody) -> dict[str, Any]:
     return _answer(_by_composition(unknown, goal, method), COMPOSITION[method])
 
 
-def _tightest(unknown: Unknown, goal: Goal) -> dict[str, Any]:
+def _tightest(unknown: Unknown, goal: Goal) -> Fields:
     """The better of privacy-loss distributions, for (ε, δ) where they cover the step, and curves, ρ or μ."""
-    answers: list[Callable[[], dict[str, Any]]] = [
+    answers: list[Callable[[], Fields]] = [
         lambda: _answer(_by_loss_distribution(unknown, goal), COMPOSITION["pld"]),
         lambda: _by_cost(unknown, goal),
     ]
@@ -116,7 +109,7 @@ def _tightest(unknown: Unknown, goal: Goal) -> dict[str, Any]:
     return best(found, key=lambda each: each["value"])
 
 
-def _by_cost(unknown: Unknown, goal: Goal) -> dict[str, Any]:
+def _by_cost(unknown: Unknown, goal: Goal) -> Fields:
     found = unknown.solve(goal)
     return _answer(found, _proof_of(found, goal))
 
@@ -144,7 +137,7 @@ def _check_target(goal: Approximate) -> None:
         raise InvalidInput("target", "epsilon and delta above 0", goal.fields())
 
 
-def _answer(found: Calibration, theorem: Theorem) -> dict[str, Any]:
+def _answer(found: Calibration, theorem: Theorem) -> Fields:
     fields = {**found.fields(), **theorem.fields()}
     return {**fields, "value": int(found.value)} if found.parameter == "steps" else fields
 
@@ -155,8 +148,7 @@ def _proof_of(found: Calibration, goal: Goal) -> Theorem:
     return COMPOSITION["gdp" if found.order is None else "rdp"]
 
 
-def _goal(target: TargetBody) -> Goal:
-    given = target.given()
+def _goal(given: Fields) -> Goal:
     if set(given) == {"epsilon", "delta"}:
         return Approximate(**given)
     if set(given) == {"rho"}:
@@ -166,52 +158,51 @@ def _goal(target: TargetBody) -> Goal:
     raise InvalidInput("target", "epsilon and delta, or rho, or mu", sorted(given))
 
 
-def _unknown(query: CalibrationBody) -> Unknown:
+def _unknown(query: CalibrationQuery) -> Unknown:
     if query.solve_for == "steps":
         if query.steps is not None:
             raise InvalidInput("steps", "absent, because it is solved for", query.steps)
-        step = _step(query, query.releases)
+        step = query.step()
         return Unknown("steps", lambda _: step, 1)
     steps = check_count("steps", query.steps)
     return Unknown("rate", _with_rate(query), steps) if query.solve_for == "rate" else _noise(query, steps)
 
 
-def _step(query: CalibrationBody, releases: list[ReleaseBody]) -> Step:
-    sample = Sample() if query.sample is None else query.sample.to_domain()
-    return Step(to_releases(releases), sample, query.adjacency)
+def _step(query: CalibrationQuery, releases: list[Fields]) -> Step:
+    return Step(releases_from_fields(releases), sample_from(query.sample), query.adjacency)
 
 
-def _with_rate(query: CalibrationBody) -> Callable[[float], Step]:
-    if query.sample is None or query.sample.rate is not None:
+def _with_rate(query: CalibrationQuery) -> Callable[[float], Step]:
+    if query.sample is None or query.sample.get("rate") is not None:
         raise InvalidInput("sample.rate", "absent beside a scheme, because it is solved for", query.sample)
-    scheme, releases = query.sample.scheme, to_releases(query.releases)
+    scheme, releases = Scheme(query.sample["scheme"]), releases_from_fields(query.releases)
     return lambda rate: Step(releases, Sample(scheme, rate), query.adjacency)
 
 
-def _noise(query: CalibrationBody, steps: int) -> Unknown:
+def _noise(query: CalibrationQuery, steps: int) -> Unknown:
     """Releases without their noise get the number; what is wrong in them is said before the search."""
-    unknown = [_lacks_noise(release) for release in query.releases]
-    if not any(unknown):
+    lacking = [_noise_lacking(release) for release in query.releases]
+    if not any(lacking):
         raise InvalidInput("releases", "one without its noise_std or scale, which is solved for", "none")
 
     def step_of(noise: float) -> Step:
-        pairs = zip(query.releases, unknown, strict=True)
-        return _step(query, [_with_noise(release, noise) if lacks else release for release, lacks in pairs])
+        pairs = zip(query.releases, lacking, strict=True)
+        return _step(
+            query, [release if field is None else {**release, field: noise} for release, field in pairs]
+        )
 
     step_of(1.0)
     return Unknown("noise_std", step_of, steps)
 
 
-def _lacks_noise(release: ReleaseBody) -> bool:
-    field = _NOISE_FIELD.get(release.mechanism)
-    return field is not None and (release.model_extra or {}).get(field) is None
+def _noise_lacking(release: Fields) -> str | None:
+    """The field of the noise that a release leaves open; None where it leaves none."""
+    mechanism = MECHANISMS.get(release["mechanism"])
+    noise = None if mechanism is None else mechanism.noise_field
+    return None if noise is None or release.get(noise.name) is not None else noise.name
 
 
-def _with_noise(release: ReleaseBody, noise: float) -> ReleaseBody:
-    return ReleaseBody.model_validate({**release.fields(), _NOISE_FIELD[release.mechanism]: noise})
-
-
-def _through_budget(unknown: Unknown, goal: Approximate, method: str) -> dict[str, Any]:
+def _through_budget(unknown: Unknown, goal: Approximate, method: str) -> Fields:
     """(ε, δ) as ρ or μ by a named theorem, then whatever stays within that."""
     budget: Conversion = invert(goal, Target(BY_CONVERSION[method]), method)
     spend = budget.guarantee

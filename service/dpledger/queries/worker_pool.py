@@ -10,7 +10,6 @@ place when its asker is told to come back, so asking again goes on where it was.
 import asyncio
 import contextlib
 import hashlib
-import json
 import math
 import os
 import sys
@@ -19,17 +18,13 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel
+from dpledger.logs import log_event
+from dpledger.queries.outcomes import Failure, FailureKind, Outcome, from_line, is_lasting
+from dpledger.queries.requests import Query, canonical
+from dpledger.queries.worker import READY
 
-from dpledger.api.http.problems import MEDIA_TYPE, Problem, ProblemKind
-from dpledger.api.logs import log_event
-from dpledger.api.queries.evaluation import Reply, canonical, to_reply
-from dpledger.api.queries.worker import READY
-from dpledger.api.responses import RawResponse
+__all__ = ["RETRY_SECONDS", "WorkerPool"]
 
-__all__ = ["BUSY", "WorkerPool"]
-
-BUSY = ProblemKind("questions-busy", 503, "Too many questions are waiting")
 MOST_WAITING = 32
 MOST_WAITING_IN_ALL = 512
 PATIENCE_SECONDS = 20.0
@@ -49,12 +44,12 @@ _AVERAGED = 8
 """The time that an answer takes is averaged over about so many."""
 _FORGOTTEN_SECONDS = 10.0
 _LONGEST_LINE = 16 * 2**20
-_COMMAND = (sys.executable, "-m", "dpledger.api.queries.worker")
+_COMMAND = (sys.executable, "-m", "dpledger.queries.worker")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_FULL = to_reply(Problem(BUSY, f"{MOST_WAITING} questions are waiting. Ask again in a moment."))
-_LATE = to_reply(Problem(BUSY, f"The machine did not get to the answer within {WALL_SECONDS:g} s."))
-_LATER = to_reply(
-    Problem(BUSY, f"No answer within {PATIENCE_SECONDS:g} s; the question keeps its place. Ask again.")
+_FULL = Failure(FailureKind.BUSY, f"{MOST_WAITING} questions are waiting. Ask again in a moment.")
+_LATE = Failure(FailureKind.BUSY, f"The machine did not get to the answer within {WALL_SECONDS:g} s.")
+_LATER = Failure(
+    FailureKind.BUSY, f"No answer within {PATIENCE_SECONDS:g} s; the question keeps its place. Ask again."
 )
 
 
@@ -64,7 +59,7 @@ class _Waiting:
 
     key: bytes
     line: bytes
-    ticket: asyncio.Future[Reply]
+    ticket: asyncio.Future[Outcome]
 
 
 class _Lines:
@@ -106,8 +101,8 @@ class WorkerPool:
     ) -> None:
         self._command = command
         self._deciding = deciding
-        self._kept: OrderedDict[bytes, Reply] = OrderedDict()
-        self._asked: dict[bytes, asyncio.Future[Reply]] = {}
+        self._kept: OrderedDict[bytes, Outcome] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Future[Outcome]] = {}
         self._lines = _Lines()
         self._worker: Process | None = None
         self._work: asyncio.Task[None] | None = None
@@ -125,8 +120,8 @@ class WorkerPool:
         """After how long it is worth to ask again: about as long as half of those who wait will take."""
         return min(max(RETRY_SECONDS, math.ceil(self.waiting * self._seconds / 2)), LONGEST_RETRY_SECONDS)
 
-    async def ask(self, question: BaseModel, asker: str = "") -> Reply:
-        """Status and body of the answer to a pure question; ``asker`` says in whose line it waits."""
+    async def ask(self, question: Query, asker: str = "") -> Outcome:
+        """The outcome of a pure query; ``asker`` says in whose line it waits."""
         if not await self._turn(asker):
             self.outcomes["full"] += 1
             return _FULL
@@ -171,9 +166,9 @@ class WorkerPool:
             await asyncio.sleep(at - now)
         return True
 
-    def _enqueue(self, key: bytes, line: bytes, asker: str) -> asyncio.Future[Reply] | None:
+    def _enqueue(self, key: bytes, line: bytes, asker: str) -> asyncio.Future[Outcome] | None:
         loop = asyncio.get_running_loop()
-        ticket: asyncio.Future[Reply] = loop.create_future()
+        ticket: asyncio.Future[Outcome] = loop.create_future()
         if not self._lines.put(asker, _Waiting(key, line, ticket)):
             return None
         self._work = self._work or loop.create_task(self._answer_all())
@@ -186,25 +181,24 @@ class WorkerPool:
             began = asyncio.get_running_loop().time()
             found = await self._exchange(waiting.line)
             self._seconds += (asyncio.get_running_loop().time() - began - self._seconds) / _AVERAGED
-            if found[0] < 500:
+            if is_lasting(found):
                 self._keep(waiting.key, found)
             del self._asked[waiting.key]
             waiting.ticket.set_result(found)
 
-    def _keep(self, key: bytes, found: Reply) -> None:
+    def _keep(self, key: bytes, found: Outcome) -> None:
         self._kept[key] = found
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
-    async def _exchange(self, line: bytes) -> Reply:
+    async def _exchange(self, line: bytes) -> Outcome:
         try:
             worker = self._worker or await self._start()
-            status, body = json.loads(await asyncio.wait_for(_exchange(worker, line), WALL_SECONDS))
+            return from_line(await asyncio.wait_for(_exchange(worker, line), WALL_SECONDS))
         except (TimeoutError, OSError, ValueError) as error:
             log_event("questions' worker dismissed", reason=type(error).__name__)
             await self._dismiss()
             return _LATE
-        return status, body
 
     async def _start(self) -> Process:
         environment = {**os.environ, **_ONE_THREAD}
@@ -226,7 +220,7 @@ class WorkerPool:
         await worker.communicate()
 
 
-async def _patiently(ticket: asyncio.Future[Reply]) -> Reply:
+async def _patiently(ticket: asyncio.Future[Outcome]) -> Outcome:
     """The answer, if it comes before the asker would rather hear something."""
     try:
         # Shielded: whoever hangs up must not take the answer from others who asked the same.
@@ -244,14 +238,3 @@ async def _exchange(worker: Process, line: bytes) -> bytes:
     if not answer.endswith(b"\n"):
         raise OSError("the worker ended")
     return answer
-
-
-def to_raw_response(found: Reply, retry_seconds: int = RETRY_SECONDS) -> RawResponse:
-    """A reply as it goes out; a busy one says when to ask again."""
-    status, text = found
-    body = text.encode()
-    media_type = b"application/json" if status == 200 else MEDIA_TYPE.encode()
-    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", media_type)]
-    if status == BUSY.status:
-        headers.append((b"retry-after", b"%d" % retry_seconds))
-    return RawResponse(status, headers, body)

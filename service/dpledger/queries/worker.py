@@ -6,25 +6,23 @@ limits of processor time and memory, and ends when its input does.
 """
 
 import contextlib
-import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
-from dpledger.api.http.problems import Problem, ProblemKind
-from dpledger.api.logs import configure_logs
-from dpledger.api.queries.evaluation import Reply, reply, to_reply
+from dpledger.logs import configure_logs
+from dpledger.queries.evaluation import outcome_of
+from dpledger.queries.outcomes import Failure, FailureKind, Outcome, to_line
 
-__all__ = ["CPU_SECONDS", "READY", "TOO_HARD", "main"]
+__all__ = ["CPU_SECONDS", "READY", "main"]
 
 READY = b"ready\n"
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 4 * 2**30
 LOW_PRIORITY = 10
 """A tenth of a processor that others want too; at the lowest, no question would be answered in time."""
-TOO_HARD = ProblemKind("question-too-hard", 422, "The question takes too much time or memory")
 
 
 class _TooLong(BaseException):
@@ -41,8 +39,7 @@ def main() -> None:
     _step_back()
     _send(answers, READY)
     for line in sys.stdin.buffer:
-        status, body = bounded_reply(line.decode())
-        _send(answers, json.dumps([status, body]).encode() + b"\n")
+        _send(answers, to_line(bounded_outcome(line.decode())))
 
 
 def _send(answers: IO[bytes], line: bytes) -> None:
@@ -50,15 +47,15 @@ def _send(answers: IO[bytes], line: bytes) -> None:
     answers.flush()
 
 
-def bounded_reply(question: str, cpu_seconds: float = CPU_SECONDS) -> Reply:
-    """The reply, unless it takes more than there is."""
+def bounded_outcome(line: str, cpu_seconds: float = CPU_SECONDS) -> Outcome:
+    """The outcome, unless it takes more than there is."""
     try:
         with _limit(cpu_seconds):
-            return reply(question)
+            return outcome_of(line)
     except _TooLong:
-        return to_reply(Problem(TOO_HARD, f"No answer within {cpu_seconds:g} s of processor time."))
+        return Failure(FailureKind.TOO_HARD, f"No answer within {cpu_seconds:g} s of processor time.")
     except MemoryError:
-        return to_reply(Problem(TOO_HARD, "No answer within the memory that a question may take."))
+        return Failure(FailureKind.TOO_HARD, "No answer within the memory that a question may take.")
 
 
 @contextlib.contextmanager

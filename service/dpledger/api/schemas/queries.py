@@ -1,4 +1,4 @@
-"""The shapes of questions; nothing of what is asked here is recorded."""
+"""Schemas of queries; nothing of what is asked here is recorded."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,15 @@ from dpledger.api.schemas.requests import (
     Releases,
     SampleBody,
     Text,
+    release_fields,
+    sample_fields,
+)
+from dpledger.queries.requests import (
+    AmplificationQuery,
+    CalibrationQuery,
+    CompositionQuery,
+    ConversionQuery,
+    ForecastQuery,
 )
 
 __all__ = [
@@ -77,6 +86,11 @@ class ConversionBody(Body):
     to: NotionBody
     method: Method = "tight"
 
+    def to_query(self) -> ConversionQuery:
+        """The query that it is."""
+        holds, goal = (None if each is None else each.given() for each in (self.holds, self.goal))
+        return ConversionQuery(self.to.given(), holds, goal, self.method)
+
 
 class AmplificationBody(Body):
     """Releases on a sample, or what is (ε, δ)-DP on the sample."""
@@ -89,6 +103,19 @@ class AmplificationBody(Body):
     delta: Number | None = None
     method: Method = "tight"
 
+    def to_query(self) -> AmplificationQuery:
+        """The query that it is."""
+        releases = None if self.releases is None else release_fields(self.releases)
+        return AmplificationQuery(
+            self.sample.fields(),
+            self.adjacency,
+            releases,
+            self.orders,
+            self.epsilon,
+            self.delta,
+            self.method,
+        )
+
 
 class PlannedStep(Body):
     """A step and how often it is taken, each time on a fresh sample."""
@@ -97,8 +124,13 @@ class PlannedStep(Body):
     sample: SampleBody | None = None
     times: Count = 1
 
+    def fields(self) -> dict[str, Any]:
+        """The wire form, as a query carries it."""
+        sample = sample_fields(self.sample)
+        return {"releases": release_fields(self.releases), "sample": sample, "times": self.times}
 
-class TrialsBody(Body):
+
+class TrialsBody(_Given):
     """How many times a plan is run to keep the best: the law of that number, fixed in advance."""
 
     law: Literal["truncated-negative-binomial", "poisson"]
@@ -116,6 +148,12 @@ class CompositionBody(Body):
     method: Method = "tight"
     trials: TrialsBody | None = None
     orders: Orders | None = None
+
+    def to_query(self) -> CompositionQuery:
+        """The query that it is."""
+        plan = [part.fields() for part in self.plan]
+        trials = None if self.trials is None else self.trials.given()
+        return CompositionQuery(plan, self.adjacency, self.delta, self.method, trials, self.orders)
 
 
 class TargetBody(_Given):
@@ -142,6 +180,18 @@ class CalibrationBody(Body):
     steps: Count | None = None
     method: Method = "tight"
 
+    def to_query(self) -> CalibrationQuery:
+        """The query that it is."""
+        return CalibrationQuery(
+            release_fields(self.releases),
+            self.adjacency,
+            sample_fields(self.sample),
+            solve_for=self.solve_for,
+            target=self.target.given(),
+            steps=self.steps,
+            method=self.method,
+        )
+
 
 class ForecastBody(Body):
     """A step of which it is asked how many more fit."""
@@ -150,3 +200,9 @@ class ForecastBody(Body):
     sample: SampleBody | None = None
     partition: Name | None = None
     allocation: Name | None = None
+
+    def to_query(self) -> ForecastQuery:
+        """The query that it is."""
+        return ForecastQuery(
+            release_fields(self.releases), sample_fields(self.sample), self.partition, self.allocation
+        )

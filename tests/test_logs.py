@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.api.logs import REQUEST_ID, JsonFormatter, redact
+from dpledger.logs import REQUEST_ID, JsonFormatter, redact
 
 
 def line(name: str, message: str, *args: object, **more: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_secrets_are_taken_out(text: str, hidden: str) -> None:
 
 def test_a_process_writes_nothing_but_json() -> None:
     code = (
-        "import logging; from dpledger.api.logs import configure_logs, log_event; configure_logs();"
+        "import logging; from dpledger.logs import configure_logs, log_event; configure_logs();"
         "log_event('started', database='sqlite'); logging.getLogger('uvicorn.error').warning('from %s', 'it')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
