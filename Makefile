@@ -24,7 +24,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-questions bench-neighbours clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ format: install ## let ruff rewrite what it can
 docs: $(DOCS_VENV)/.installed ## build the documentation site into build/site; a broken link or an unknown name is an error
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
 
+picture: install ## draw docs/images/dashboard.png: the dashboard with example data, in Debian's chromium
+	$(BIN)/python -m tests.browser.picture
+
 lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with hashes, in deploy/requirements.lock
 	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra otel --generate-hashes --no-annotate \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
@@ -86,8 +89,8 @@ bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale
 
-bench-questions: install ## time authorizations beside 5,000 questions against authorizations alone
-	$(BIN)/python -m benchmarks.questions
+bench-queries: install ## time authorizations beside 5,000 queries against authorizations alone
+	$(BIN)/python -m benchmarks.queries
 
 bench-neighbours: install ## time one tenant's authorizations beside another's attacks against without them, on both databases
 	$(BIN)/python -m benchmarks.neighbours

@@ -44,7 +44,7 @@ Curve = Sequence[float]
 
 @dataclass
 class Task:
-    """One question put to every library: what each answers, and the seconds of its trials."""
+    """One problem put to every library: what each answers, and the seconds of its trials."""
 
     title: str
     unit: str

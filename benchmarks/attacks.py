@@ -40,7 +40,7 @@ class Attack:
         body, number = ATTACKS[self.name](self.step).encode(), os.getpid() * 10**6
         while True:
             number += 1
-            if self.name == "questions":
+            if self.name == "queries":
                 body = _calibration(number % 10**9).encode()
             head = (
                 f"POST {self.path} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n"
@@ -68,9 +68,9 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "bulk": lambda step: _spends("all-or-nothing", step),
     "each": lambda step: _spends("each", step),
     "half-sent": json.dumps,
-    "questions": lambda _: "",
+    "queries": lambda _: "",
 }
-"""The body of each attack; no two questions are alike."""
+"""The body of each attack; no two queries are alike."""
 
 
 async def attack(order: Attack) -> Counter[str]:

@@ -7,9 +7,6 @@ loopback with its ledger in SQLite. The loops take turns every hundred steps, so
 of the machine; ratios are medians over rounds.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import statistics
 import sys
@@ -38,7 +35,7 @@ SLICE = 100
 ROUNDS = 9
 SLOW_ROUNDS = 1
 GRADIENT_ROUNDS = 15
-GRADIENTS_A_ROUND = 5
+GRADIENTS_PER_ROUND = 5
 SEED = 1994
 GOALS = {"reservation": 1.05, "per_step": 1.05, "clip": 2.0}
 BUDGET = {"accounting": "rdp-curve", "orders": [2.0, 8.0, 32.0], "epsilons": [1e9] * 3}
@@ -176,12 +173,12 @@ def measure_clipping(X: Floats, y: Floats) -> float:
     slopes = objective.margin_slopes(X @ w, y)
 
     def products() -> None:
-        for _ in range(GRADIENTS_A_ROUND):
+        for _ in range(GRADIENTS_PER_ROUND):
             X @ w
             X.T @ slopes
 
     def clipped() -> None:
-        for _ in range(GRADIENTS_A_ROUND):
+        for _ in range(GRADIENTS_PER_ROUND):
             objective.clipped_gradient_sum(w, X, y, CLIP)
 
     works: dict[str, Work] = {"X·w and Xᵀ·r, 5 times": products, "clipped, 5 times": clipped}

@@ -40,7 +40,7 @@ _SPENT = 0.7
 """The part of the hot dataset's budget that its entries use up."""
 _GROUP = 5_000
 _OPENED_TOGETHER = 500
-_ENTRIES_A_RUN = 50
+_ENTRIES_PER_RUN = 50
 _REFUSALS = 10
 _START_US = 1_750_000_000_000_000
 _PURPOSES = ("gradient", "line-search", "evaluation")
@@ -125,7 +125,7 @@ def _append(storage: SqlStorage, group: Group) -> None:
             unit = UnitOfWork(transaction, state, _START_US + group.first * 1_000_000)
             for number in range(group.first, group.first + group.count):
                 charge = group.charges[number % len(group.charges)]
-                unit.spend(Authorize(charge, f"run-{number // _ENTRIES_A_RUN}"), ACTOR)
+                unit.spend(Authorize(charge, f"run-{number // _ENTRIES_PER_RUN}"), ACTOR)
             unit.write()
 
 

@@ -142,7 +142,7 @@ def ratio(rounds: Rounds, name: str, to: str) -> float:
 
 
 def show(connections: int, rounds: Rounds) -> None:
-    """One line a server."""
+    """One line per server."""
     for name in rounds[0]:
         results = [each[name] for each in rounds]
         rate = statistics.median(result.rate for result in results)

@@ -64,7 +64,7 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return len(self.latencies) / self.seconds
 
     def latency(self, share: float) -> float:

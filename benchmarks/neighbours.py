@@ -2,7 +2,7 @@
 
 One service takes a steady, modest flow of authorizations from one tenant, in rounds that take turns: alone,
 and beside an attack that another token makes from a process of its own: bodies of 4 MB of unknown keys or
-of empty lists, lists of 1,000 spends, 800 requests sent by half, questions without end. A latency counts from
+of empty lists, lists of 1,000 spends, 800 requests sent by half, queries without end. A latency counts from
 the moment a request is due, so that a server that stops to answer cannot hide it. What is printed is
 the median over rounds of the p99 beside the attack over the p99 alone, and the worst of those last.
 """
@@ -119,7 +119,7 @@ class Tenants:
         if name == "half-sent":
             path = f"/v1/datasets/{OTHERS}/authorizations"
             return Attack(name, self.server.port, path, self.spender, STEP, HALF_SENT)
-        path = "/v1/calibrations" if name == "questions" else "/v1/costs"
+        path = "/v1/calibrations" if name == "queries" else "/v1/costs"
         return Attack(name, self.server.port, path, self.reader, STEP)
 
 

@@ -48,7 +48,7 @@ Parts = list[tuple[float, float, int]]
 
 @dataclass
 class Task:
-    """One question put to every library and setting."""
+    """One problem put to every library and setting."""
 
     name: str
     unit: str

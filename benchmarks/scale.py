@@ -88,7 +88,7 @@ def filled(database: str, actor: str, sizes: dict[str, int]) -> float:
             took = time.perf_counter() - began
         each = (size_of(storage) - before) / entries
         kind = storage.database.engine.dialect.name
-        print(f"{kind}: {entries} entries in {took:.0f} s, {each:.0f} bytes an entry", flush=True)
+        print(f"{kind}: {entries} entries in {took:.0f} s, {each:.0f} bytes per entry", flush=True)
         return each
     finally:
         storage.close()
@@ -156,7 +156,7 @@ def main() -> None:
         with postgresql(folder) as url:
             actor = make_token(url, key_file).split("_")[1]
             sizes.append(filled(url, actor, {"large": POSTGRESQL_ENTRIES}))
-    print(f"goals: {LARGE} entries against {SMALL} at most 1.1 times, at most 400 bytes an entry")
+    print(f"goals: {LARGE} entries against {SMALL} at most 1.1 times, at most 400 bytes per entry")
     print(f"ratio authorize={authorize:.2f} budget={budget:.2f} bytes={max(sizes):.0f}")
 
 

@@ -27,7 +27,7 @@ def show(iterate: Iterate) -> None:
 def main() -> None:
     """Open a dataset, train, and print the way of the budget."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES)  # noqa: N806
+    X = random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES)
     y = np.where(X @ np.arange(1.0, FEATURES + 1.0) + 0.5 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
     with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"adaptive-{secrets.token_hex(4)}")

@@ -26,7 +26,7 @@ def main() -> None:
     """Train each on a dataset of its own, and print the way of the budget."""
     rows, classes = load_breast_cancer(return_X_y=True)
     # Scales that are known beforehand would be public; these stand for them.
-    X = (rows - rows.mean(axis=0)) / rows.std(axis=0) / np.sqrt(rows.shape[1])  # noqa: N806
+    X = (rows - rows.mean(axis=0)) / rows.std(axis=0) / np.sqrt(rows.shape[1])
     y = np.where(classes == 1, 1.0, -1.0)
     objective = Logistic(L1(0.01))
     with connected(__doc__) as ledger:

@@ -21,7 +21,7 @@ DELTA, PLANNED_ROUNDS, BATCH = 1e-6, 100, 10
 def main() -> None:
     """Open a partition for each participant, train, and print who still takes part."""
     random = np.random.default_rng(0)
-    X = [random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES) for _ in range(PARTICIPANTS)]  # noqa: N806
+    X = [random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES) for _ in range(PARTICIPANTS)]
     y = [np.where(rows @ np.arange(1.0, FEATURES + 1.0) > 0.0, 1.0, -1.0) for rows in X]
     with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"distributed-{secrets.token_hex(4)}")

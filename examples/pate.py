@@ -30,8 +30,8 @@ def fit(rows: Floats, labels: Integers) -> Predict:
 
 def main() -> None:
     """Label with each mechanism on a dataset of its own, train a student, and print the way of the budget."""
-    X, y = load_breast_cancer(return_X_y=True)  # noqa: N806
-    X = X / X.max(axis=0)  # noqa: N806
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X / X.max(axis=0)
     private, public, test = np.split(np.random.default_rng(0).permutation(len(X)), [360, 460])
     with connected(__doc__) as ledger:
         for name, mechanism in MECHANISMS.items():

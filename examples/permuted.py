@@ -25,8 +25,8 @@ METHODS: dict[str, Method] = {
 def main() -> None:
     """Open a dataset, train, and print the way of the budget."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(RECORDS, FEATURES))  # noqa: N806
-    X /= np.linalg.norm(X, axis=1, keepdims=True)  # noqa: N806
+    X = random.normal(size=(RECORDS, FEATURES))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
     y = np.where(X @ np.arange(1.0, FEATURES + 1.0) + 0.5 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
     objective = Logistic(L2(1e-2))
     with connected(__doc__) as ledger:

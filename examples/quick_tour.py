@@ -46,7 +46,7 @@ account = dataset.run("count")
 malignant = account.release(Gaussian(sensitivity=1.0, noise_std=15.0), lambda: float(np.sum(y_train == 0)))
 print(f"about {malignant:.0f} malignant cases, budget left {dataset.budget().fraction:.1%}")
 
-# %% A model, as scikit-learn has them: one question for all steps, and what was not used comes back.
+# %% A model, as scikit-learn has them: one request for all steps, and what was not used comes back.
 method = DPSGD(steps=60, batch_size=64, clip=1.0, noise_multiplier=4.0, step_size=4.0, average="weighted")
 model = PrivateLogisticRegression(
     dataset.run("estimator"), classes=(0, 1), method=method, regularizer=L2(1e-3), reserve=60

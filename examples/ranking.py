@@ -23,7 +23,7 @@ LISTS, FEATURES = 200, 6
 def clicks(seed: int) -> tuple[list[Floats], list[Floats]]:
     """Eight documents a query, of which a user clicks the one that looks best, and seldom a second."""
     random = np.random.default_rng(seed)
-    X = [random.normal(size=(8, FEATURES)) for _ in range(LISTS)]  # noqa: N806
+    X = [random.normal(size=(8, FEATURES)) for _ in range(LISTS)]
     wanted = [documents @ np.arange(1.0, FEATURES + 1.0) + random.normal(size=8) for documents in X]
     return X, [
         (value >= np.sort(value)[-1 - (number % 5 == 0)]).astype(float) for number, value in enumerate(wanted)
@@ -32,7 +32,7 @@ def clicks(seed: int) -> tuple[list[Floats], list[Floats]]:
 
 def main() -> None:
     """Train each on a dataset of its own, and print the way of the budget."""
-    X, y = clicks(0)  # noqa: N806
+    X, y = clicks(0)
     tests = clicks(1)
     by_bound = PrivBR(X, 60, noise_multiplier=1.5, rate=0.1, step_size=3.0)
     spectral = PrivBR(X, 60, noise_multiplier=1.5, rate=0.1, step_size=3.0, spectral=True)

@@ -35,7 +35,7 @@ METHODS: list[Method | NonPrivate] = [
 ]
 
 
-def accuracy(w: Any, X: Any, y: Any) -> float:  # noqa: N803
+def accuracy(w: Any, X: Any, y: Any) -> float:
     """Of the linear classifier, or of the one label that a majority is."""
     predicted = np.full(len(y), w[0]) if len(w) == 1 else np.sign(X @ w)
     return float(np.mean(predicted == y))
@@ -44,7 +44,7 @@ def accuracy(w: Any, X: Any, y: Any) -> float:  # noqa: N803
 def main() -> None:
     """Open a dataset, train by every method, and print what each left of the budget."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES)  # noqa: N806
+    X = random.normal(size=(RECORDS, FEATURES)) / np.sqrt(FEATURES)
     y = np.where(X @ np.arange(1.0, FEATURES + 1.0) + 0.5 * random.normal(size=RECORDS) > 0.0, 1.0, -1.0)
     with connected(__doc__) as ledger:
         dataset = ledger.dataset(f"stochastic-{secrets.token_hex(4)}")

@@ -34,7 +34,7 @@ def test_a_line_says_when_how_bad_and_what() -> None:
 def test_a_line_within_a_request_has_its_id() -> None:
     token = REQUEST_ID.set("job-7")
     try:
-        assert line("dpledger", "token made")["request_id"] == "job-7"
+        assert line("dpledger", "token created")["request_id"] == "job-7"
     finally:
         REQUEST_ID.reset(token)
 

@@ -77,7 +77,7 @@ def _result(
         place = f"{answer.key}[{index}]"
         return Authorization(granted, spend.releases, journal, place, resumable=resumable)
     if result.get("refused") is not None:
-        title = "The budget does not cover this"
+        title = "The budget does not cover the request"
         return _to_refusal("budget-exhausted", 409, title, result["refused"], answer.key)
     failed = result["failed"]
     return _to_refusal(failed["reason"], 422, "The item could not be decided", failed, answer.key)

@@ -49,7 +49,7 @@ _IN_FLIGHT = "idempotency-key-in-flight"
 
 @dataclass(frozen=True)
 class Call:
-    """One request; with ``keyed`` it changes something and is sent under an idempotency key."""
+    """One request; with ``idempotent`` it changes something and is sent under an idempotency key."""
 
     method: str
     path: str
@@ -146,9 +146,9 @@ def getting(path: str, **params: Any) -> Call:
     return Call("GET", path, params={name: value for name, value in params.items() if value is not None})
 
 
-def asking(question: str, body: Mapping[str, Any]) -> Call:
+def asking(query: str, body: Mapping[str, Any]) -> Call:
     """Ask something that records nothing."""
-    return Call("POST", f"/v1/{question}", dict(body))
+    return Call("POST", f"/v1/{query}", dict(body))
 
 
 def step_body(releases: Releases, sample: Sample | None) -> dict[str, Any]:

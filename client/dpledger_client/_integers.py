@@ -94,7 +94,7 @@ class _Proposals:
         self.sizes = self.parts + (geometric(bits, many) << width)
         self.signs = _signs(bits, many)
 
-    def kept(self, bits: BitSource, exponents: Floats, exactly: Exponent) -> Integers:
+    def accept(self, bits: BitSource, exponents: Floats, exactly: Exponent) -> Integers:
         """What the coins of these exponents leave, U's own exponent added to each."""
 
         def total(index: int, known: int) -> Bounds:
@@ -121,7 +121,7 @@ def discrete_gaussian(bits: BitSource, std: float, many: int) -> Integers:
         def exactly(index: int, _known: int) -> Bounds:
             return _exact((int(sizes[index]) / sigma - sigma / scale) ** 2 / 2)
 
-        return drawn.kept(bits, 0.5 * np.square(sizes / std - std / scale), exactly)
+        return drawn.accept(bits, 0.5 * np.square(sizes / std - std / scale), exactly)
 
     return _fill(many, 0.45 if std > 0.7 else 0.25, propose)
 
@@ -138,7 +138,7 @@ def rounded_gaussian(bits: BitSource, std: float, many: int) -> Integers:
     def propose(wanted: int) -> Integers:
         drawn = _Proposals(bits, width, wanted)
         cells = _Cells(bits, drawn.sizes, std, drawn.scale)
-        return drawn.kept(bits, cells.exponents, cells.exactly)
+        return drawn.accept(bits, cells.exponents, cells.exactly)
 
     return _fill(many, 0.45, propose)
 

@@ -69,7 +69,7 @@ class Lease:
         return "is past its deadline" if self.closed is None else f"was {self.closed} elsewhere"
 
     def doubt(self) -> None:
-        """Count what was told so far as old: the answer was one given before, perhaps long ago."""
+        """Count the last known state as old: the answer was one given before, perhaps long ago."""
         self._confirmed_at = -math.inf
         self._calm()
 
@@ -79,7 +79,7 @@ class Lease:
         self._calm()
 
     def confirm(self) -> None:
-        """Ask whether the reservation is open, if that was not told lately; raises where no answer comes."""
+        """Ask whether the reservation is open, if no recent answer says so; raises where no answer comes."""
         if self.failure is not None:
             raise self.failure
         if self._ask is None or not self._stale or self.over:

@@ -91,9 +91,9 @@ class AsyncLedger:
         call = _calls.costing(releases, sample, adjacency, orders)
         return as_cost((await self._wire.perform(call)).body["cost"])
 
-    async def ask(self, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, query: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Ask what records nothing: ``conversions``, ``compositions``, ``calibrations``, …"""
-        return (await self._wire.perform(_calls.asking(question, body))).body
+        return (await self._wire.perform(_calls.asking(query, body))).body
 
     async def key_set(self) -> dict[str, Any]:
         """The public keys of receipts; keep them to verify receipts without the service."""

@@ -329,11 +329,11 @@ class NotTrained(DPLedgerError):
             return cls(text, None, charges)
         asked, fits = refusal.requested, refusal.fits
         cost = {name: value for name, value in (asked.get("cost") or {}).items() if value is not None}
-        told = (
+        asked_and_left = (
             f"Asked for {asked.get('times')} steps, each of cost {cost}; left is {refusal.remaining}; "
             f"{fits.get('times')} such steps fit, or one of {fits.get('cost_fraction', 0.0):.3g} of the cost"
         )
-        return cls(f"{text}. {told}", refusal, charges)
+        return cls(f"{text}. {asked_and_left}", refusal, charges)
 
 
 class MissingExtra(DPLedgerError, ImportError):

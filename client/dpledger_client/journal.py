@@ -1,7 +1,7 @@
 """A file that lets a job be restarted without paying, or releasing, anything twice.
 
-Every intent is written down with its idempotency key before it is sent, and every output before it is
-handed to the caller, each with an fsync. A restarted job repeats its intents in the same order: each
+Every request is written down with its idempotency key before it is sent, and every output before it is
+handed to the caller, each with an fsync. A restarted job repeats its requests in the same order: each
 gets its old key, so that the service answers as the first time and charges nothing; and a release
 that was handed out before is handed out again as it was, without another look at the data and without
 fresh noise, which would be a second release for one charge. Where the journal ends, the job goes on as usual.
@@ -86,10 +86,10 @@ class Journal:
         return self
 
     def call(self, owner: str, path: str, body: Any, key: str | None = None) -> str:
-        """The key of the next intent: the old one if it is on record, else a new one, written down first.
+        """The key of the next request: the old one if it is on record, else a new one, written down first.
 
         ``owner`` is the id of the token: a key is another key under another token. What is asked again under
-        a ``key`` that this job had, because no answer came, is the same intent.
+        a ``key`` that this job had, because no answer came, is the same request.
         """
         with self._lock:
             file = self._open(owner)
@@ -104,7 +104,7 @@ class Journal:
             return str(record["key"])
 
     def upcoming(self, owner: str) -> Mapping[str, Any] | None:
-        """The intent that a restarted job has to repeat next, as ``intent`` and ``body``; None at the end."""
+        """The request that a restarted job has to repeat next, by path and body; None at the end."""
         with self._lock:
             self._open(owner)
             return self._calls[self._next] if self._next < len(self._calls) else None

@@ -114,9 +114,9 @@ class Ledger:
         """What a step would cost; nothing is recorded."""
         return as_cost(self._wire.perform(_calls.costing(releases, sample, adjacency, orders)).body["cost"])
 
-    def ask(self, question: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(self, query: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Ask what records nothing: ``conversions``, ``compositions``, ``calibrations``, …"""
-        return self._wire.perform(_calls.asking(question, body)).body
+        return self._wire.perform(_calls.asking(query, body)).body
 
     def key_set(self) -> dict[str, Any]:
         """The public keys of receipts; keep them to verify receipts without the service."""

@@ -1,4 +1,4 @@
-"""Noise that is exactly what the ledger was told, and safe from what floating point gives away.
+"""Noise that is exactly what was declared to the ledger, and safe from what floating point gives away.
 
 Textbook noise in floating point is not private: which doubles can come out of ``value + noise`` depends on
 the value (Mironov 2012 for Laplace; Jin, McMurtry, Rubinstein, Ohrimenko 2022 and Holohan, Braghin 2021 for
@@ -251,14 +251,14 @@ class Noise:
         A query is computed when it is reached, and none after the one that is above.
         """
         grid, threshold_width, query_width = plan.widths()
-        bar = grid.cells(_finite(threshold)) + self._drawn(plan.family, threshold_width)
+        bar = grid.cells(_finite(threshold)) + self._draw(plan.family, threshold_width)
         for index, query in enumerate(queries):
             value = grid.cells(_finite(query() if callable(query) else query))
-            if value + self._drawn(plan.family, query_width) >= bar:
+            if value + self._draw(plan.family, query_width) >= bar:
                 return index
         return None
 
-    def _drawn(self, family: str, width: Fraction) -> int:
+    def _draw(self, family: str, width: Fraction) -> int:
         if width == 0:
             return 0
         if family == "gaussian":
@@ -274,7 +274,7 @@ class Noise:
         grid, width = _widen(1.0, math.nextafter(1.0 / epsilon, math.inf), 1)
         scale = math.ceil(width) * grid.step
         bar = Fraction(math.nextafter(-math.log(delta), math.inf)) * scale
-        noise = (self._drawn("laplace", width) - Fraction(1, 2)) * grid.step
+        noise = (self._draw("laplace", width) - Fraction(1, 2)) * grid.step
         return distance + noise > bar
 
 

@@ -8,9 +8,6 @@ released, each charged by itself; a student trained on the labelled queries cost
     student = train(queries[result.answered], result.labels[result.answered])
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -231,7 +228,7 @@ def _assign(parts: ArrayLike | None, records: int, teachers: int, public: bool) 
         return lambda many: _at_random(many, teachers, public)
     known = np.asarray(parts)
     if known.shape != (records,):
-        raise ValueError(f"parts must have one number a record, found the shape {known.shape}")
+        raise ValueError(f"parts must have one number per record, found the shape {known.shape}")
     return lambda _many: known
 
 

@@ -136,7 +136,7 @@ class Step(_Uncopied):
         """Refuse to release once these data are not what they are now, with :class:`DataChanged`.
 
         For a step of several releases: what one permit releases must come from the data at one moment.
-        Arrays, lists, sparse matrices and tensors are told apart from changed ones, by their shapes and
+        Arrays, lists, sparse matrices and tensors are recognised when changed, by their shapes and
         a checksum.
         """
         self._watch = Watch(data)

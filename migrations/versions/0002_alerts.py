@@ -1,4 +1,4 @@
-"""Alerts: which thresholds of which datasets were passed, and whether somebody was told."""
+"""Alerts: which thresholds of which datasets were passed, and whether they were delivered."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ _UNDELIVERED = "delivered_at_us IS NULL"
 
 
 def upgrade() -> None:
-    """Create the table, and an index of what is still to be told."""
+    """Create the table, and an index of what is still to be delivered."""
     op.create_table(
         "alerts",
         sa.Column("dataset_id", sa.BigInteger(), nullable=False),
@@ -38,5 +38,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forget who was told what."""
+    """Forget what was delivered."""
     op.drop_table("alerts")

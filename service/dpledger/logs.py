@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, without secrets.
+"""Structured logs: one JSON object per line, without secrets.
 
 Bodies, headers and query strings are never logged. What an exception says may quote a URL with a
 password or a token, so every text passes through :func:`redacted`.

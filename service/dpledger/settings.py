@@ -85,7 +85,7 @@ class Settings:
     alert_secret_file
         The file with the secret that signs webhooks.
     alert_thresholds
-        Parts of a budget, between 0 and 1, whose spending is told.
+        Parts of a budget, between 0 and 1, whose spending is reported.
     alert_seconds
         How often thresholds are looked at.
     max_connections

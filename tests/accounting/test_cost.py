@@ -122,7 +122,7 @@ def test_what_is_no_cost_is_refused(field: str, bad: float) -> None:
 
 
 def test_one_epsilon_for_each_order() -> None:
-    with pytest.raises(InvalidInput, match="epsilons must be 3 numbers, one an order"):
+    with pytest.raises(InvalidInput, match="epsilons must be 3 numbers, one per order"):
         Cost(ORDERS, np.array([0.1, 0.2]))
 
 

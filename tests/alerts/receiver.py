@@ -1,4 +1,4 @@
-"""Somebody who is told: a real HTTP server that keeps what it gets and answers as it is bidden."""
+"""A receiver of alerts: a real HTTP server that keeps what it gets and answers as it is bidden."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Thresholds: noticed once, told at least once, whatever happens in between. On both databases."""
+"""Thresholds: noticed once, delivered at least once, whatever happens in between. On both databases."""
 
 import json
 import logging
@@ -50,23 +50,23 @@ def raise_budget(service: Service, rho: float) -> None:
     assert service.post("/v1/datasets/adult/budget-changes", body, headers=seen).status_code == 201
 
 
-def test_nothing_is_told_before_a_threshold(opened: Service, receiver: Receiver) -> None:
+def test_nothing_is_reported_before_a_threshold(opened: Service, receiver: Receiver) -> None:
     spend(opened)
-    watch_over(opened, receiver).look()
+    watch_over(opened, receiver).check()
 
     assert receiver.reported() == []
 
 
-def test_each_threshold_is_told_once(opened: Service, receiver: Receiver) -> None:
+def test_each_threshold_is_reported_once(opened: Service, receiver: Receiver) -> None:
     watch = watch_over(opened, receiver)
     spend(opened, 2)
     for _ in range(3):
-        watch.look()
+        watch.check()
     assert receiver.reported() == [("adult", 0.5)]
 
     spend(opened)
     for _ in range(3):
-        watch.look()
+        watch.check()
 
     assert receiver.reported() == [("adult", 0.5), ("adult", 0.75)]
     assert len({body["id"] for body in receiver.bodies}) == 2
@@ -77,18 +77,18 @@ def test_each_threshold_is_told_once(opened: Service, receiver: Receiver) -> Non
 
 def test_a_reservation_counts_as_spent(opened: Service, receiver: Receiver) -> None:
     assert opened.reserve(3).status_code == 201
-    watch_over(opened, receiver).look()
+    watch_over(opened, receiver).check()
 
     assert receiver.reported() == [("adult", 0.5), ("adult", 0.75)]
 
 
-def test_what_was_passed_while_nobody_watched_is_told(opened: Service, receiver: Receiver) -> None:
-    """What is told comes from what every entry stores, not from having been there."""
+def test_what_was_passed_while_nobody_watched_is_reported(opened: Service, receiver: Receiver) -> None:
+    """What is reported comes from what every entry stores, not from having been there."""
     opened.open("other", WHOLE)
     spend(opened, 3)
     spend(opened, 2, dataset="other")
 
-    watch_over(opened, receiver).look()
+    watch_over(opened, receiver).check()
 
     assert sorted(receiver.reported()) == [("adult", 0.5), ("adult", 0.75), ("other", 0.5)]
 
@@ -98,18 +98,18 @@ def test_a_failure_is_tried_again_later_and_later(opened: Service, receiver: Rec
     spend(opened, 2)
     receiver.answers.extend([500, 500])
 
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
     assert len(receiver.received) == 1, "tried again without a pause"
     opened.clock.advance(pause_seconds(1))
-    watch.look()
+    watch.check()
     opened.clock.advance(pause_seconds(1) * 0.9)
-    watch.look()
+    watch.check()
     assert len(receiver.received) == 2, "the second pause is no longer than the first"
     opened.clock.advance(pause_seconds(2))
-    watch.look()
+    watch.check()
     opened.clock.advance(2 * LONGEST_PAUSE_SECONDS)
-    watch.look()
+    watch.check()
 
     assert len(receiver.received) == 3
     assert len({body for _, _, body in receiver.received}) == 1
@@ -124,7 +124,7 @@ def test_one_that_is_not_taken_does_not_hold_up_the_others(opened: Service, rece
     receiver.answers.append(400)
 
     for _ in range(2):
-        watch.look()
+        watch.check()
 
     assert len({body["id"] for body in receiver.bodies}) == 3
     assert watch.outcomes == {"failed": 1, "delivered": 2}
@@ -144,15 +144,15 @@ class Dying:
 def test_a_crash_between_delivery_and_note_delivers_again(opened: Service, receiver: Receiver) -> None:
     spend(opened, 2)
     with pytest.raises(SystemExit):
-        watch_over(opened, Dying(Webhook(receiver.url, SECRET)), (0.5,)).look()
+        watch_over(opened, Dying(Webhook(receiver.url, SECRET)), (0.5,)).check()
     assert len(receiver.received) == 1
 
     survivor = watch_over(opened, receiver, (0.5,))
-    survivor.look()
-    assert len(receiver.received) == 1, "told while another process may still be telling"
+    survivor.check()
+    assert len(receiver.received) == 1, "delivered while another process may still be delivering"
     opened.clock.advance(LEASE_SECONDS)
-    survivor.look()
-    survivor.look()
+    survivor.check()
+    survivor.check()
 
     assert len(receiver.received) == 2
     assert receiver.received[0][2] == receiver.received[1][2]
@@ -164,7 +164,7 @@ def test_replicas_that_look_together_tell_once(opened: Service, receiver: Receiv
         spend(opened, 3, dataset=f"other-{index}")
     watches = [watch_over(opened, receiver) for _ in range(4)]
 
-    threads = [threading.Thread(target=watch.look) for watch in watches]
+    threads = [threading.Thread(target=watch.check) for watch in watches]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -177,29 +177,29 @@ def test_replicas_that_look_together_tell_once(opened: Service, receiver: Receiv
 def test_a_raised_budget_arms_the_threshold_again(opened: Service, receiver: Receiver) -> None:
     watch = watch_over(opened, receiver, (0.5,))
     spend(opened, 2)
-    watch.look()
+    watch.check()
 
     raise_budget(opened, 1.0)
-    watch.look()
+    watch.check()
     assert len(receiver.received) == 1
     spend(opened, 2)
-    watch.look()
+    watch.check()
 
     assert receiver.reported() == [("adult", 0.5)] * 2
     assert len({body["id"] for body in receiver.bodies}) == 2
 
 
-def test_what_was_passed_is_told_even_if_the_budget_is_raised_meanwhile(
+def test_what_was_passed_is_reported_even_if_the_budget_is_raised_meanwhile(
     opened: Service, receiver: Receiver
 ) -> None:
     watch = watch_over(opened, receiver, (0.5,))
     spend(opened, 2)
     receiver.answers.append(503)
-    watch.look()
+    watch.check()
 
     raise_budget(opened, 1.0)
     opened.clock.advance(pause_seconds(1))
-    watch.look()
+    watch.check()
 
     assert receiver.reported() == [("adult", 0.5)] * 2
     assert watch.outcomes["delivered"] == 1
@@ -236,9 +236,9 @@ def test_no_secret_and_no_address_in_the_logs(opened: Service, receiver: Receive
     watch = watch_over(opened, receiver, (0.5,))
     spend(opened, 2)
     receiver.answers.append(500)
-    watch.look()
+    watch.check()
     opened.clock.advance(pause_seconds(1))
-    watch.look()
+    watch.check()
 
     events = [json.loads(line)["event"] for line in logged if '"dpledger.alerts"' in line]
     assert events == ["alert not delivered", "alert delivered"]

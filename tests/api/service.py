@@ -153,7 +153,7 @@ def problem(answer: httpx2.Response, status: int, slug: str) -> dict[str, Any]:
 
 @contextmanager
 def running(database: str, keys: Path, clock: SetClock | None = None, **more: Any) -> Iterator[Service]:
-    """A service on a database; whoever starts it first on an empty one is told the admin token."""
+    """A service on a database; whoever starts it first on an empty one gets the admin token."""
     reported: list[str] = []
     clock = clock or SetClock()
     # The background task is kept out of the way: tests say themselves when something expires.

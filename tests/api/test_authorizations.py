@@ -200,7 +200,7 @@ def test_a_long_printable_key_is_good(adult: Service) -> None:
     assert made(adult.authorize(key=key)) == made(adult.authorize(key=key))
 
 
-def test_a_key_in_flight_is_told_to_come_back(adult: Service) -> None:
+def test_a_key_in_flight_is_reported_to_come_back(adult: Service) -> None:
     """While the first request is being decided, the second is neither decided nor kept waiting."""
     entered, release = threading.Event(), threading.Event()
     services = adult.app.state.services

@@ -149,7 +149,7 @@ def test_half_sent_requests_make_room_for_whole_ones(tmp_path: Path) -> None:
         assert service.metric('dpledger_connections_ended_total{reason="too_many"}') >= 20
 
 
-def test_where_nobody_can_make_room_the_new_connection_is_told(tmp_path: Path) -> None:
+def test_where_nobody_can_make_room_the_new_connection_is_refused(tmp_path: Path) -> None:
     with bounded(tmp_path, most=3, seconds=WAIT_SECONDS) as service, contextlib.ExitStack() as stack:
         for _ in range(3):
             assert answered(stack.enter_context(service.send(ALIVE))) == 200
@@ -157,7 +157,7 @@ def test_where_nobody_can_make_room_the_new_connection_is_told(tmp_path: Path) -
             assert everything(connection).startswith(b"HTTP/1.1 503 ")
 
 
-def test_a_refused_body_is_told_and_the_connection_goes_on(service: Bounded) -> None:
+def test_a_refused_body_is_reported_and_the_connection_goes_on(service: Bounded) -> None:
     body = b" " * 1_000_000
     head = (
         f"{HEAD}Authorization: Bearer {service.token}\r\nContent-Type: application/json\r\n"

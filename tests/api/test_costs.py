@@ -146,10 +146,10 @@ def test_a_bound_that_may_take_long_is_left_to_the_worker(
 ) -> None:
     chosen = body(releases=[GAUSSIAN, release], adjacency="replace-one", orders=[2.0, 8.0])
     step = Step.from_fields(chosen["releases"], None, "replace-one")
-    questions = shared.app.state.services.questions
-    before = questions.outcomes["answered"] + questions.outcomes["kept"]
+    queries = shared.app.state.services.queries
+    before = queries.outcomes["answered"] + queries.outcomes["kept"]
 
     cost = client.post("/v1/costs", json=chosen).json()["cost"]
 
     assert cost["epsilons"] == cost_of(step, np.array([2.0, 8.0])).epsilons.tolist()
-    assert questions.outcomes["answered"] + questions.outcomes["kept"] == before + 1
+    assert queries.outcomes["answered"] + queries.outcomes["kept"] == before + 1

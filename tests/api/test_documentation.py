@@ -41,7 +41,7 @@ def test_every_route_has_an_example_and_says_who_may_call_it(
         scope = operations[route].get("x-scope")
         named = "Open to everybody." if scope is None else f"Scope `{scope}`"
         assert named in text, route
-        assert ("keyed" in text.split("```")[0]) == ("Idempotency-Key" in text), route
+        assert ("idempotent" in text.split("```")[0]) == ("Idempotency-Key" in text), route
         assert "```sh\ncurl" in text, route
 
 

@@ -1,4 +1,4 @@
-"""When something breaks: clear answers, nothing lost, nothing told of the inside."""
+"""When something breaks: clear answers, nothing lost, nothing shown of the inside."""
 
 import asyncio
 import json
@@ -108,13 +108,13 @@ def test_no_secret_is_logged(service: Service, log: list[str]) -> None:
     service.delete(f"/v1/tokens/{bearer.token.split('_')[1]}")
 
     events = [json.loads(line)["event"] for line in log]
-    assert {"token made", "token revoked"} <= set(events)
+    assert {"token created", "token revoked"} <= set(events)
     everything = "\n".join(log)
     for token in (service.token, bearer.token):
         assert token.split("_")[2] not in everything
 
 
-def test_what_arrives_after_the_end_is_told_to_come_back(adult: Service) -> None:
+def test_what_arrives_after_the_end_is_reported_to_come_back(adult: Service) -> None:
     adult.app.state.services.committer.stop()
 
     answer = adult.authorize()
@@ -160,7 +160,7 @@ def test_an_export_that_breaks_in_the_middle_does_not_look_complete(adult: Servi
     assert portal is not None
     with (
         mock.patch.object(adult.app.state.services.reader, "export", lines),
-        mock.patch("dpledger.api.routes.entries._LINES_A_CHUNK", 1),
+        mock.patch("dpledger.api.routes.entries._LINES_PER_CHUNK", 1),
         pytest.raises(ZeroDivisionError),
     ):
         portal.call(ask)

@@ -84,7 +84,7 @@ def test_a_cost_whose_sums_could_become_infinite_is_refused(service: Service, la
     assert service.sequence() == 1
 
 
-def test_the_largest_cost_at_an_order_that_nobody_needs_can_be_told(service: Service) -> None:
+def test_the_largest_cost_at_an_order_that_nobody_needs_can_be_reported(service: Service) -> None:
     opened = service.open("adult", RDP)
     costs = [1e-6] * (len(opened["orders"]) - 1)
     step = {"mechanism": "rdp", "orders": opened["orders"], "epsilons": [*costs, 1e250]}

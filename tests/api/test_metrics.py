@@ -1,4 +1,4 @@
-"""What Prometheus is told, read as Prometheus reads it."""
+"""The metrics, read as Prometheus reads it."""
 
 import statistics
 import threading
@@ -144,7 +144,7 @@ def chosen(tmp_path: Path) -> Iterator[Service]:
         yield Service(client, reported[0], SetClock())
 
 
-def test_what_is_left_is_told_for_the_chosen_datasets_alone(chosen: Service) -> None:
+def test_what_is_left_is_reported_for_the_chosen_datasets_alone(chosen: Service) -> None:
     chosen.open("adult", {**ZCDP, "rho": 0.5})
     chosen.open("other")
     assert value(read(chosen), "dpledger_remaining_fraction", dataset="adult") == 1.0
@@ -158,7 +158,7 @@ def test_what_is_left_is_told_for_the_chosen_datasets_alone(chosen: Service) -> 
     assert named == ["adult"]
 
 
-def test_questions_are_counted(service: Service) -> None:
+def test_queries_are_counted(service: Service) -> None:
     asked = {"from": {"notion": "zcdp", "rho": 0.1}, "to": {"notion": "approximate", "delta": 1e-5}}
     for _ in range(2):
         answer = service.client.post("/v1/conversions", json=asked, headers=service.headers())
@@ -171,7 +171,7 @@ def test_questions_are_counted(service: Service) -> None:
     assert value(found, "dpledger_questions_total", outcome="kept") == 1
 
 
-def test_the_version_is_told(service: Service) -> None:
+def test_the_version_is_reported(service: Service) -> None:
     found = read(service)
 
     builds = [dict(labels) for name, labels in found if name == "dpledger_build_info"]

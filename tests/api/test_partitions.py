@@ -85,7 +85,7 @@ def test_what_is_left_is_never_more_than_the_dataset_has(service: Service) -> No
     assert ann["remaining"]["fraction"] <= 0.75
 
 
-def test_what_is_left_is_told_only_in_terms_of_both_budgets(service: Service) -> None:
+def test_what_is_left_is_reported_only_in_terms_of_both_budgets(service: Service) -> None:
     service.open("users", {"accounting": "zcdp", "rho": 0.01})
     own = {"accounting": "zcdp", "epsilon": 10.0, "delta": 1e-5}
     made(service.post(PATH, {"names": ["ann"], "budget": own}))
@@ -95,7 +95,7 @@ def test_what_is_left_is_told_only_in_terms_of_both_budgets(service: Service) ->
     assert ann["remaining"] == {"fraction": 1.0, "rho": 0.01}
 
 
-def test_a_spend_is_told_what_its_partition_has_left(service: Service) -> None:
+def test_a_spend_is_reported_what_its_partition_has_left(service: Service) -> None:
     service.open("users", {"accounting": "zcdp", "rho": 5.0})
     made(service.post(PATH, {"names": ["small"], "budget": {"accounting": "zcdp", "rho": 0.2}}))
     step = {**GAUSSIAN, "noise_std": 2.0}

@@ -251,14 +251,14 @@ def test_a_wrong_method_is_a_problem_that_names_the_right_one(client: TestClient
         ("/v1/datasets/adult/budget", "GET"),
     ],
 )
-def test_a_wrong_method_is_told_every_right_one(client: TestClient, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_reported_every_right_one(client: TestClient, path: str, allowed: str) -> None:
     response = client.put(path)
 
     problem(response, 405, "method-not-allowed")
     assert response.headers["allow"] == allowed
 
 
-def test_a_page_is_told_every_right_method_too(tmp_path: Path) -> None:
+def test_a_page_is_reported_every_right_method_too(tmp_path: Path) -> None:
     with TestClient(create_server(Settings(f"sqlite:///{tmp_path / 'ledger.db'}"))) as client:
         response = client.delete("/dashboard/login")
 

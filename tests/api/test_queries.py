@@ -679,7 +679,7 @@ def test_every_method_has_its_theorem() -> None:
 
 
 def _asked() -> dict[str, tuple[str, str]]:
-    """Each question of docs/queries.md with its body, and what the page says of the answer."""
+    """Each query of docs/queries.md with its body, and what the page says of the answer."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
     found = re.findall(r"^    ask (\S+) '(.*?)'\n\n((?:    [^\n]*\n)+)", page, re.MULTILINE | re.DOTALL)
     assert len(found) == len(re.findall(r"^    ask ", page, re.MULTILINE))
@@ -687,7 +687,7 @@ def _asked() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", _asked())
-def test_the_pages_questions_get_the_numbers_that_it_shows(service: Service, path: str) -> None:
+def test_the_pages_queries_get_the_numbers_that_it_shows(service: Service, path: str) -> None:
     service.open("adult", {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5})
     body, shown = _asked()[path]
 

@@ -256,7 +256,7 @@ def test_a_reservation_says_whether_it_is_open(adult: Service) -> None:
     assert adult.shown(f"/v1/reservations/{later['id']}")["state"] == "expired"
 
 
-def test_the_state_of_a_reservation_is_told_to_tokens_of_its_dataset_alone(adult: Service) -> None:
+def test_the_state_of_a_reservation_is_reported_to_tokens_of_its_dataset_alone(adult: Service) -> None:
     held = made(adult.reserve(2))
     path = f"/v1/reservations/{held['id']}"
 

@@ -1,4 +1,4 @@
-"""The README's session, from the first token to the verified chain."""
+"""The way of a ledger over the wire, from the first token to the verified chain."""
 
 from dpledger.ledger.receipts import verify_receipt
 from tests.api.service import GAUSSIAN, Service, made, problem

@@ -96,7 +96,7 @@ def test_a_log_line_names_its_trace(traced: Service, caplog: pytest.LogCaptureFi
     made = traced.post("/v1/tokens", {"scopes": ["read"]}, headers={"traceparent": PARENT})
 
     assert made.status_code == 201
-    (line,) = [json.loads(each) for each in caplog.text.splitlines() if '"token made"' in each]
+    (line,) = [json.loads(each) for each in caplog.text.splitlines() if '"token created"' in each]
     assert line["trace_id"] == PARENT.split("-")[1]
     assert line["request_id"] == made.headers["x-request-id"]
 

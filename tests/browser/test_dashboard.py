@@ -104,7 +104,7 @@ def test_a_visit_from_the_login_to_one_run(visit: Watched) -> None:
 
 @pytest.fixture
 def job(filled: int, database_target: DatabaseTarget) -> Iterator[threading.Event]:
-    """A training job that spends, and at the end asks for more than is left, once it is told to start."""
+    """A training job that spends, and at the end asks for more than is left, once it is started."""
     started, done = threading.Event(), threading.Event()
 
     def train() -> None:

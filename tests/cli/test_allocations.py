@@ -43,10 +43,10 @@ def test_an_allocation_is_made_as_the_api_makes_it(
 
 
 def test_it_is_told_in_a_line_and_in_a_table(ledger_target: list[str], dataset: str) -> None:
-    told = run(*create(dataset, "team-a"), *ledger_target)
-    assert (told.code, told.err) == (0, "")
+    reported = run(*create(dataset, "team-a"), *ledger_target)
+    assert (reported.code, reported.err) == (0, "")
     left = f"ε = 2, δ = 9e-06 of {dataset} is left to allocate"
-    assert told.out == f"allocated team-a: rdp, ε = 1 at δ = 1e-06; {left}\n"
+    assert reported.out == f"allocated team-a: rdp, ε = 1 at δ = 1e-06; {left}\n"
 
     table = run("allocation", "list", dataset, *ledger_target).out
     assert all(word in table for word in ("team-a", "open", "rdp, ε = 1 at δ = 1e-06", "100.0 %"))
@@ -76,10 +76,10 @@ def test_an_untouched_allocation_is_returned_and_no_other(
     service.post(f"datasets/{dataset}/authorizations", f"step-{dataset}", step)
     giving_back = ["allocation", "return", dataset]
 
-    told = run(*giving_back, "spare", "--reason", "not needed", *ledger_target)
+    reported = run(*giving_back, "spare", "--reason", "not needed", *ledger_target)
 
     left = f"ε = 2, δ = 9e-06 of {dataset} is left to allocate"
-    assert told.out == f"returned spare by entry 5: {left}\n"
+    assert reported.out == f"returned spare by entry 5: {left}\n"
     assert "returned" in run("allocation", "show", dataset, "spare", *ledger_target).out
     run(*giving_back, "used", "--reason", "x", *ledger_target).failed(3, "cannot be returned")
     named = run("entries", dataset, "--allocation", "used", *ledger_target, "--json").json["items"]
@@ -94,8 +94,8 @@ def test_a_forecast_names_the_allocation(ledger_target: list[str], dataset: str)
     run(*create(dataset, "team-a", "--budget", "zcdp"), *ledger_target)
     asked = ["forecast", dataset, "gaussian:sensitivity=1,noise_std=50", *ledger_target]
 
-    told = run(*asked, "--allocation", "team-a")
+    reported = run(*asked, "--allocation", "team-a")
 
-    assert "more such steps" in told.out
-    assert "team-a" in told.out
+    assert "more such steps" in reported.out
+    assert "team-a" in reported.out
     run(*asked).failed(2, "allocations")

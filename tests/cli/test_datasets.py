@@ -47,7 +47,7 @@ def test_who_opened_it_stands_in_the_entry(ledger_target: list[str], service: Se
     assert entry["actor"] == service.token.split("_")[1]
 
 
-def test_opening_is_told_and_a_second_one_is_refused(ledger_target: list[str]) -> None:
+def test_opening_is_reported_and_a_second_one_is_refused(ledger_target: list[str]) -> None:
     opening = ["dataset", "open", _new_name(), "--budget", "rdp:epsilon=1,delta=1e-6", *ledger_target]
     reported = run(*opening)
     assert (reported.code, reported.err) == (0, "")
@@ -116,7 +116,7 @@ def test_runs_are_listed_with_what_they_spent(ledger_target: list[str], service:
         "datasets/adult/runs"
     )
     reported = run("dataset", "runs", "adult", *ledger_target).out
-    # ρ = 0.005 a step of 0.5: one step is 1 %, four are 4 %, and outward rounding shows in the last digit.
+    # ρ = 0.005 per step of 0.5: one step is 1 %, four are 4 %, and outward rounding shows in the last digit.
     assert [line.split()[2] for line in reported.splitlines() if line.strip().startswith("run-")] == [
         "1.1"
     ] * 3
@@ -162,7 +162,7 @@ def test_a_lowered_budget_stands_beside_what_is_proven(ledger_target: list[str])
     assert f"guarantee  {lower}" in run("dataset", "budget", name, *ledger_target).out
 
 
-def test_a_plan_that_does_not_fit_is_told(ledger_target: list[str]) -> None:
+def test_a_plan_that_does_not_fit_is_reported(ledger_target: list[str]) -> None:
     step = {"mechanism": "gaussian", "sensitivity": 1, "noise_std": 1.1}
     plan = {"sample": {"scheme": "poisson", "rate": 0.01}, "releases": [step], "steps": 1000}
     budget = {"accounting": "rdp", "epsilon": 1, "delta": 1e-6, "plan": plan}

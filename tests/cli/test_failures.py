@@ -1,4 +1,4 @@
-"""What goes wrong is told in one line on stderr, with an exit code of its own; never a stack of frames."""
+"""What goes wrong is one line on stderr, with an exit code of its own; never a stack of frames."""
 
 import contextlib
 import http.server
@@ -212,7 +212,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path, command: list[str]) -> None:
     run(*command, *where, "--key-file", str(tmp_path / "keys.json")).failed(6, "unable to open database file")
 
 
-def test_a_misspelt_setting_is_told_when_the_service_starts(
+def test_a_misspelt_setting_is_reported_when_the_service_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPLEDGER_ALERT_TRESHOLDS", "0.5")

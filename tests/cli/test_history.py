@@ -124,7 +124,7 @@ def test_a_changed_history_is_broken_and_no_other_with_it(copy: Path, statement:
     assert set(found.json["items"][0]) == set(found.json["items"][1])
 
 
-def test_of_many_problems_the_first_are_told(copy: Path) -> None:
+def test_of_many_problems_the_first_are_reported(copy: Path) -> None:
     _change(copy, "UPDATE datasets SET spent = reserved, head = zeroblob(32), sequence = sequence")
     ended = run("verify", "adult", "--database", f"sqlite:///{copy}")
     assert ended.code == 7
@@ -140,9 +140,7 @@ def test_an_export_holds_every_entry(ledger_target: list[str], service: Served, 
     target = tmp_path / "adult.ndjson"
     assert run("export", "adult", "--output", str(target), "--quiet", *ledger_target).out == ""
     assert target.read_text() == ended.out
-    run("export", "adult", "-o", str(target), *ledger_target).failed(
-        3, "is there already; --force replaces it"
-    )
+    run("export", "adult", "-o", str(target), *ledger_target).failed(3, "exists; --force replaces it")
     assert run("export", "mnist", "-o", str(target), "--force", *ledger_target).code == 0
     assert len(target.read_text().splitlines()) == 1
     assert list(tmp_path.iterdir()) == [target]
@@ -176,7 +174,7 @@ def test_an_export_of_a_ledger_with_a_gap_is_broken(copy: Path, tmp_path: Path) 
     assert not target.exists()
 
 
-def test_a_connection_lost_in_an_export_is_told(service: Served, tmp_path: Path) -> None:
+def test_a_connection_lost_in_an_export_is_reported(service: Served, tmp_path: Path) -> None:
     class Lost(httpx2.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             yield b"{}\n"

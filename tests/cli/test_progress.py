@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from dpledger.cli.progress import drawn, waiting
+from dpledger.cli.progress import show_bar, show_spinner
 from tests.cli.running import STEP, Served, run
 
 
@@ -26,20 +26,20 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
 
 
 def test_a_bar_shows_how_far_it_is(terminal: _Terminal) -> None:
-    with drawn("verifying", quiet=False, terminal=terminal) as step:
+    with show_bar("verifying", quiet=False, terminal=terminal) as step:
         step(3, 7)
     assert "verifying" in terminal.getvalue()
     assert "3/7" in terminal.getvalue()
 
 
 def test_a_sign_of_life(terminal: _Terminal) -> None:
-    with waiting("computing", quiet=False, terminal=terminal):
+    with show_spinner("computing", quiet=False, terminal=terminal):
         pass
     assert "computing" in terminal.getvalue()
 
 
 def test_nothing_is_drawn_for_who_wants_it_quiet(terminal: _Terminal) -> None:
-    with drawn("verifying", True, terminal) as step, waiting("computing", True, terminal):
+    with show_bar("verifying", True, terminal) as step, show_spinner("computing", True, terminal):
         step(3, 7)
     assert terminal.getvalue() == ""
 
@@ -48,7 +48,7 @@ def test_nothing_is_drawn_where_nobody_looks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with drawn("verifying", quiet=False) as step, waiting("computing", quiet=False):
+    with show_bar("verifying", quiet=False) as step, show_spinner("computing", quiet=False):
         step(3, 7)
     assert capsys.readouterr().err == ""
 
@@ -91,7 +91,7 @@ def test_a_person_sees_progress_and_a_pipe_does_not(service: Served) -> None:
 def test_long_work_shows_progress(service: Served, asked: list[str], silent: str, word: str) -> None:
     where = ["--database", service.database]
     with (
-        mock.patch("dpledger.cli.progress._somebody_looks", return_value=True),
+        mock.patch("dpledger.cli.progress._is_terminal", return_value=True),
         mock.patch.dict(os.environ, {"TERM": "xterm"}),
     ):
         assert word in run(*asked, *where).err

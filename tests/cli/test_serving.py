@@ -29,7 +29,7 @@ def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert run("--version").out == f"dpledger {dpledger.__version__}\n"
 
 
@@ -44,7 +44,7 @@ def started() -> Iterator[mock.Mock]:
         yield started
 
 
-def test_serve_starts_the_application_where_it_is_told(started: mock.Mock, database: str) -> None:
+def test_serve_starts_the_application_where_its_options_say(started: mock.Mock, database: str) -> None:
     ended = run("serve", "--host", "0.0.0.0", "--port", "81", "--database", database)
 
     assert (ended.code, ended.out, ended.err) == (0, "", "")

@@ -1,7 +1,7 @@
 """Every Python call of the documentation is run, and every optimizer that it calls makes its steps.
 
 A block is Python if it parses as such; one that reads like Python and does not parse fails. The README's
-examples are run by ``test_documentation.py`` and ``tests/api/test_session.py``; what needs torch by
+examples are run by ``test_documentation.py`` and ``tests/cli/test_readme.py``; what needs torch by
 ``make test-torch``.
 """
 

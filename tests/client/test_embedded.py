@@ -104,7 +104,7 @@ def test_what_the_service_warns_of_is_warned_of_here(tmp_path: Path) -> None:
         assert dataset.show()["guarantee"] == {"epsilon": 1.0, "delta": 1e-6, "since": 1, "lowered": True}
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"unable to open|cannot"):
         Ledger.embedded(tmp_path / "missing" / "a.db").key_set()
 

@@ -100,7 +100,7 @@ def test_without_noise_it_is_the_plain_vote(open_dataset: Opened, mechanism: Any
 
 
 def _always(votes_for_one: int) -> tuple[Callable[[Any, Any], Predict], Integers]:
-    """Teachers of which so many say 1, told by their only record."""
+    """Teachers of which so many say 1, decided by their only record."""
     return lambda rows, _labels: lambda asked: np.full(len(asked), int(rows[0] < votes_for_one)), np.arange(
         10
     )
@@ -113,7 +113,7 @@ def _voted(dataset: Dataset, fit: Any, records: Integers, mechanism: Any, asked:
 
 
 @pytest.mark.parametrize(("noise", "size"), [("gaussian", {"noise_std": 4.0}), ("laplace", {"scale": 3.0})])
-def test_the_noise_on_votes_has_the_scale_that_the_ledger_was_told(
+def test_the_noise_on_votes_has_the_scale_that_was_declared(
     open_dataset: Opened, noise: str, size: dict[str, float]
 ) -> None:
     """Seven of ten say 1: how often noise turns that over is known."""
@@ -312,7 +312,7 @@ def test_distance_to_instability_against_every_vote(classes: int, teachers: int)
     [
         ({"teachers": 0}, "teachers must be"),
         ({"classes": 1}, "classes must be at least 2"),
-        ({"parts": [0, 1]}, "parts must have one number a record"),
+        ({"parts": [0, 1]}, "parts must have one number per record"),
         ({"reserve": 0}, "reserve must be"),
     ],
 )

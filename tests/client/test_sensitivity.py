@@ -86,7 +86,7 @@ def _parameters(objective: Objective, seed: int, size: float) -> Floats:
 @settings(max_examples=60)
 def test_one_record_moves_a_clipped_sum_by_at_most_the_sensitivity(
     objective: Objective,
-    X: Floats,  # noqa: N803
+    X: Floats,
     y: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     row: Floats,
     label: float,

@@ -163,7 +163,7 @@ def test_a_run_shows_what_it_holds(service: Service, visitor: Visitor) -> None:
     assert "20.0 % held by 1 open reservation" in both
 
 
-def test_what_a_run_holds_is_told_by_the_api_and_the_command_line(tmp_path: Path) -> None:
+def test_what_a_run_holds_is_reported_by_the_api_and_the_command_line(tmp_path: Path) -> None:
     database, keys = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "ledger.db.keys.json"
     with serving(database, keys) as service:
         service.open(budget=WHOLE)

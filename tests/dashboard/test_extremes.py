@@ -14,7 +14,7 @@ from dpledger.accounting.steps import Step
 from dpledger.cli import output as showing
 from dpledger.dashboard import charts as figures
 from dpledger.dashboard import formatting as wording
-from dpledger.dashboard import markup
+from dpledger.dashboard import pages
 from dpledger.dashboard.charts import Point
 from dpledger.dashboard.views import Left
 from dpledger.ledger.model.budget import Budget
@@ -101,8 +101,8 @@ def test_figures_of_any_amounts_against_any_limits(used: list[float], limits: li
         assert 0.0 <= fraction <= 1.0
         for point in points:
             assert wording.share_percent(point.share).endswith("%")
-            assert "nan" not in markup.share_bar(point.share)
-            assert "nan" not in markup.left_bar(Left(fraction, min(point.share, 1.0 - fraction), "", "", ""))
+            assert "nan" not in pages.share_bar(point.share)
+            assert "nan" not in pages.left_bar(Left(fraction, min(point.share, 1.0 - fraction), "", "", ""))
 
 
 @given(fractions, fractions, st.integers(0, 2**50), st.integers(0, 2**50))

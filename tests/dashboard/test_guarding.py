@@ -107,7 +107,7 @@ def test_login_never_leads_elsewhere(shared: Service, elsewhere: str) -> None:
 @pytest.mark.parametrize(
     "token", ["", "not-a-token", "dpl_abc_def", "dpl_" + "a" * 16 + "_" + "a" * 52, "ü" * 20]
 )
-def test_a_wrong_token_is_told_so_and_gets_no_cookie(shared: Service, token: str) -> None:
+def test_a_wrong_token_is_reported_so_and_gets_no_cookie(shared: Service, token: str) -> None:
     answer = Visitor(shared).log_in(token)
 
     assert answer.status_code == 401

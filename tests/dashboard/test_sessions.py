@@ -65,7 +65,7 @@ def test_logging_out_twice_or_without_a_session_is_no_error(service: Service, vi
         assert with_cookie(service, cookie).post("/logout").headers["location"] == "/dashboard/login"
 
 
-def test_a_logout_that_cannot_be_kept_is_told_and_keeps_the_cookie(
+def test_a_logout_that_cannot_be_kept_is_reported_and_keeps_the_cookie(
     service: Service, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:

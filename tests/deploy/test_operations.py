@@ -68,8 +68,8 @@ def test_the_dashboard_is_timed_by_its_own_routes(reported: str) -> None:
     assert counted == ["/dashboard/login", "unknown"]
 
 
-def test_questions_to_prometheus_name_metrics_that_exist(reported: str) -> None:
-    block = PAGE.partition("Useful questions:\n")[2].partition("\n\nAn authorization")[0]
+def test_queries_to_prometheus_name_metrics_that_exist(reported: str) -> None:
+    block = PAGE.partition("Useful queries:\n")[2].partition("\n\nAn authorization")[0]
     asked = set(re.findall(r"dpledger_\w+", block))
 
     assert len(asked) >= 6

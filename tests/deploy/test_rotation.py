@@ -78,7 +78,7 @@ def test_whoever_could_read_the_file_still_can(tmp_path: Path) -> None:
     ("content", "said"),
     [(None, "No such file or directory"), ("{}", "not a key file"), ("?", "not a key file")],
 )
-def test_what_is_no_key_file_is_told_in_one_line_and_left_alone(
+def test_what_is_no_key_file_is_reported_in_one_line_and_left_alone(
     tmp_path: Path, content: str | None, said: str
 ) -> None:
     keys = tmp_path / "keys.json"

@@ -165,7 +165,7 @@ def test_a_curve_for_a_cheap_plan_is_found_at_once(noise_std: float) -> None:
 
 
 @pytest.mark.parametrize("noise_std", [1e9, 1e20, 1e140])
-def test_a_curve_has_no_room_for_more_repetitions_than_can_be_told_apart(noise_std: float) -> None:
+def test_a_curve_has_no_room_for_more_repetitions_than_can_be_reported_apart(noise_std: float) -> None:
     plan = {"releases": [{**GAUSSIAN, "noise_std": noise_std}]}
     with pytest.raises(InvalidInput, match="times"):
         budget_of(accounting="rdp-curve", epsilon=9.0, delta=1e-5, plan=plan)

@@ -170,7 +170,7 @@ def test_a_refusal_changes_nothing_and_later_smaller_spends_still_fit(fields: di
 
 @settings(max_examples=100)
 @given(noise=st.sampled_from(NOISES), times=st.integers(1, 3000))
-def test_the_largest_number_of_repetitions_that_fits_is_told(noise: float, times: int) -> None:
+def test_the_largest_number_of_repetitions_that_fits_is_reported(noise: float, times: int) -> None:
     driver = Driver.of(budget_of(accounting="rdp", epsilon=1.0, delta=1e-5))
     charge = gaussian(driver.state.budget, noise)
     command = Reserve(charge, "run", times, 1)

@@ -15,7 +15,7 @@ from tests.reliability.machine import LedgerMachine
 from tests.reliability.wire import Ask, Heard
 
 START_US = 1_800_000_000_000_000
-STEPS_AN_EXAMPLE = 50
+STEPS_PER_EXAMPLE = 50
 EXAMPLES = {"sqlite": 60, "postgresql": 10}
 """How many steps each takes is drawn too, about 42 in the mean."""
 LEAST_STEPS = {"sqlite": 2000, "postgresql": 300}
@@ -91,7 +91,7 @@ def test_the_service_does_what_the_model_says(fresh_place: DatabaseTarget, repli
 
     chosen = settings(
         max_examples=EXAMPLES[kind],
-        stateful_step_count=STEPS_AN_EXAMPLE,
+        stateful_step_count=STEPS_PER_EXAMPLE,
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Machine, settings=chosen)

@@ -84,7 +84,7 @@ def test_a_budget_for_some_grants_so_many(database_target: DatabaseTarget, ports
 
 
 def repeated_until_answered(database_target: DatabaseTarget, ports: list[int], request: Ask) -> list[Heard]:
-    """Send one request many times at once; whoever is told to wait asks again."""
+    """Send one request many times at once; whoever has to wait asks again."""
     answers = answered(volley(ports, database_target.token, [request] * TOGETHER))
     return [
         ask_until_answered(ports[index % 2], database_target.token, request) if answer.postponed else answer

@@ -64,7 +64,7 @@ class Heard:
 
     @property
     def postponed(self) -> bool:
-        """Whether the caller is told to come back with the same key."""
+        """Whether the caller has to come back with the same key."""
         return self.problem == "idempotency-key-in-flight" or self.status == 503
 
 

@@ -44,7 +44,7 @@ def costing(rho: float) -> Charge:
 
 
 def call(number: int, actor: str = ACTOR, request: bytes = b"r" * 16) -> IdempotentRequest:
-    """The intent of the number-th request of an actor."""
+    """The number-th request of an actor."""
     return IdempotentRequest(actor, hashlib.blake2b(str(number).encode(), digest_size=16).digest(), request)
 
 

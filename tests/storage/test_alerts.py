@@ -79,7 +79,7 @@ def test_what_was_told_is_not_taken_again(storage: SqlStorage, store: AlertStore
     assert store.waiting() == 0
 
 
-def test_a_threshold_is_armed_again_only_after_it_was_told(storage: SqlStorage, store: AlertStore) -> None:
+def test_a_threshold_is_armed_again_only_after_delivery(storage: SqlStorage, store: AlertStore) -> None:
     leave(storage, "adult", 4000)
     store.notice([5000], 0, LIMIT)
     leave(storage, "adult", 9000)

@@ -92,7 +92,7 @@ def test_many_writers_leave_no_gap(storage: SqlStorage) -> None:
 
 
 def held_open(storage: SqlStorage, name: str, release: threading.Event, locked: threading.Event) -> None:
-    """Lock a dataset, write to it, and commit only when told to."""
+    """Lock a dataset, write to it, and commit only when asked to."""
     with storage.begin() as transaction:
         state = transaction.lock([name])[name]
         write(transaction, state, Authorize(charge(), "first"))

@@ -1,4 +1,4 @@
-"""When the database fails: who is told what, and that nothing is half done."""
+"""When the database fails: who gets which error, and that nothing is half done."""
 
 import sqlite3
 import threading
@@ -380,7 +380,7 @@ def test_a_server_that_is_stopped_and_started_serves_again(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_when_every_connection_is_in_use_the_next_one_is_told(
+def test_when_every_connection_is_in_use_the_next_one_is_refused(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(engines._POOL, "pool_size", 1)

@@ -19,7 +19,7 @@ from tests.storage.ledgers import ACTOR, call, charge, decided, open_ledger
 
 ENTRIES = 4_096
 GROUP = 256
-MOST_BYTES_AN_ENTRY = 400
+MOST_BYTES_PER_ENTRY = 400
 
 
 def fill(storage: SqlStorage, step: Charge) -> int:
@@ -59,7 +59,7 @@ def test_an_entry_with_its_indexes_takes_few_bytes(storage: SqlStorage, engine: 
     empty = size_of(engine)
     fill(storage, charge())
 
-    assert (size_of(engine) - empty) / ENTRIES <= MOST_BYTES_AN_ENTRY
+    assert (size_of(engine) - empty) / ENTRIES <= MOST_BYTES_PER_ENTRY
 
 
 HOT = {

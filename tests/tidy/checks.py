@@ -23,6 +23,10 @@ _PLAIN_DECORATORS = ("dataclass", "dataclasses.", "functools.", "contextlib.", "
 _PATCHES = {"setattr", "object", "patch"}
 _SKIPS = frozenset({"importorskip", "skip", "skipif", "skipIf", "skipTest", "skipUnless", "xfail"})
 _TEST_ID = re.compile(r"tests/[\w/]+\.py(?:::\w+)+")
+_PARTICIPLE = re.compile(
+    r"[a-z]*[a-df-z]ed|drawn|given|gone|held|kept|known|left|made|said|seen|sent|shown|spent|taken|written"
+)
+_RIDDLES = {"What", "How", "Who", "Where", "Which", "When", "Why", "Everything", "Something", "Anything"}
 _INVISIBLE = frozenset(
     {
         tokenize.COMMENT,
@@ -78,6 +82,25 @@ def _body_lines(function: Function) -> set[int]:
     for statement in statements:
         lines.update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
     return lines
+
+
+def participles(source: str) -> list[str]:
+    """Functions whose whole name is a participle; properties and what a verb begins are none."""
+    return [
+        f"{function.name} (line {function.lineno})"
+        for function in functions(ast.parse(source))
+        if _PARTICIPLE.fullmatch(function.name.strip("_")) and not _is_property(function)
+    ]
+
+
+def _is_property(function: Function) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def riddles(source: str) -> list[str]:
+    """A module's docstring that opens with "what", "how" and the like instead of a noun or a verb."""
+    opening = (ast.get_docstring(ast.parse(source)) or "").partition(" ")[0]
+    return [opening] if opening in _RIDDLES else []
 
 
 def leftovers(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tidy import checks
+from tests.tidy import checks, mirror
 
 
 def function_of(lines: int) -> str:
@@ -101,7 +101,7 @@ def test_global_patches_are_found(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from dpledger.api import answering\nmonkeypatch.setattr(answering, '_KEPT', 2)",
+        "from dpledger.api import docs_ui\nmonkeypatch.setattr(docs_ui, '_KEPT', 2)",
         "import dpledger.api\nmock.patch('dpledger.api.x')",
         "import time\nmonkeypatch.setattr(service, 'now', time.time)",
     ],
@@ -200,3 +200,42 @@ def test_defined_tests_are_functions_and_methods_called_test() -> None:
 
 def test_words_are_found_by_themselves_only() -> None:
     assert checks.words_of("a pond of Ponds, ponder", ["pond", "Pond"]) == {"pond"}
+
+
+@pytest.mark.parametrize(
+    ("test", "module", "named"),
+    [
+        ("tests/ledger/test_decide.py", "service/dpledger/ledger/decide.py", True),
+        ("tests/client/thin/test_wire.py", "client/dpledger_client/_wire.py", True),
+        (
+            "tests/accounting/test_mechanisms_pure.py",
+            "service/dpledger/accounting/mechanisms/pure.py",
+            True,
+        ),
+        ("tests/api/test_decide.py", "service/dpledger/ledger/decide.py", False),
+        ("tests/ledger/test_decided.py", "service/dpledger/ledger/decide.py", False),
+    ],
+)
+def test_a_test_is_named_after_a_module_of_its_own_area(test: str, module: str, named: bool) -> None:
+    assert mirror.is_named_after(test, module) is named
+
+
+def test_a_module_without_test_or_line_is_found() -> None:
+    new, listed = "service/dpledger/ledger/new.py", next(iter(mirror.TESTED_IN))
+    assert mirror.untested([new, listed], [mirror.TESTED_IN[listed]]) == [new]
+    assert mirror.untested([new, listed], ["tests/ledger/test_new.py"]) == [listed]
+
+
+def test_participles_are_found_and_verbs_and_properties_are_not() -> None:
+    source = (
+        "def _held(): ...\ndef charged(): ...\ndef find_charged(): ...\ndef feed(): ...\ndef charge(): ...\n"
+    )
+    shown = "class C:\n    @property\n    def spent(self): ...\n"
+
+    assert checks.participles(source) == ["_held (line 1)", "charged (line 2)"]
+    assert checks.participles(shown) == []
+
+
+def test_docstrings_that_open_with_a_riddle_are_found() -> None:
+    assert checks.riddles('"""What a transaction keeps."""') == ["What"]
+    assert checks.riddles('"""Keeps a transaction."""') == checks.riddles("") == []

@@ -1,15 +1,19 @@
 """The repository is tidy: no long functions, no leftovers, no dead files, no paths of one machine."""
 
+import ast
+import re
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dpledger_client.optimizers import METHODS
-from tests.tidy import checks
+from tests.tidy import checks, mirror
+from tests.tidy.retired import KEPT, RETIRED_FILES, RETIRED_IN, RETIRED_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNTING = ROOT / "service" / "dpledger" / "accounting"
 MAX_MEDIAN_BODY_LINES = 11
+MAX_PARTICIPLE_SHARE = 0.03
 ENTRY_POINTS = {
     "dpledger.cli.__main__",
     # Imported by their users alone, because each needs a library that the rest does without.
@@ -31,35 +35,6 @@ CALLED_FROM_OUTSIDE = {
 }
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
-RETIRED_WORDS = (
-    "House",
-    "Sitting",
-    "Teller",
-    "Told",
-    "AuthorizationDesk",
-    "Desk",
-    "Crowd",
-    "Glance",
-    "Anywhere",
-    "Cube",
-    "Unattainable",
-    "Unauthorized",
-    "sitting",
-    "teller",
-    "crowd",
-    "glance",
-    "as_told",
-    "told_in",
-)
-"""Words of the first version that only its builders knew; docs/glossary.md has their successors."""
-STORED_WORDS = {
-    # The column keeps the name that ledgers were stored under, and verification names it.
-    "service/dpledger/ledger/replay.py": {"crowd"},
-    "service/dpledger/storage/repositories/datasets.py": {"crowd"},
-    "service/dpledger/storage/tables.py": {"crowd"},
-    # The list above.
-    "tests/tidy/test_tree.py": set(RETIRED_WORDS),
-}
 BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 
@@ -123,14 +98,45 @@ def test_no_test_patches_what_others_use() -> None:
 
 
 def test_no_retired_word_is_left() -> None:
-    folders = ("service/", "client/", "docs/", "tests/", "benchmarks/", "examples/")
-    texts = {name: text for name, text in TEXTS.items() if name.startswith(folders) or "/" not in name}
     found = {
-        name: words
-        for name, text in texts.items()
-        if (words := checks.words_of(text, RETIRED_WORDS) - STORED_WORDS.get(name, set()))
+        name: checks.words_of(text, RETIRED_WORDS) - KEPT.get(name, set()) for name, text in TEXTS.items()
     }
-    assert found == {}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_no_word_stands_where_it_means_something_else() -> None:
+    for folder, words in RETIRED_IN.items():
+        texts = {name: text for name, text in TEXTS.items() if name.startswith(folder)}
+        assert texts
+        assert [name for name, text in texts.items() if checks.words_of(text, words)] == []
+
+
+def test_no_word_is_kept_where_it_is_not_used() -> None:
+    lists = {name for name, words in KEPT.items() if words == set(RETIRED_WORDS)}
+    assert [name for name in KEPT if name not in TEXTS] == []
+    assert {
+        name: words - found
+        for name, words in KEPT.items()
+        if name not in lists and words - (found := checks.words_of(TEXTS[name], words))
+    } == {}
+
+
+def test_no_file_has_a_retired_name() -> None:
+    names = {name: Path(name).name.removeprefix("test_").lstrip("_") for name in TEXTS}
+    assert [name for name, last in names.items() if last in RETIRED_FILES] == []
+
+
+def test_functions_are_named_by_verbs() -> None:
+    """Some values are named by what was done to them; more than a few would be a dialect."""
+    sources = _under(*SOURCE_ROOTS)
+    all_functions = sum(len(list(checks.functions(ast.parse(text)))) for text in sources.values())
+    found = _findings(checks.participles, sources)
+
+    assert sum(map(len, found.values())) <= MAX_PARTICIPLE_SHARE * all_functions, found
+
+
+def test_no_module_opens_with_a_riddle() -> None:
+    assert _findings(checks.riddles, _under(*SOURCE_ROOTS)) == {}
 
 
 def test_the_service_and_the_client_do_not_print() -> None:
@@ -171,6 +177,28 @@ def _faces() -> list[str]:
     client = [name for name in _under("client") if not Path(name).name.startswith("_")]
     packages = [name for name in _under("client") if name.endswith("/__init__.py")]
     return [TEXTS[name] for name in [ACCOUNTING_FACE, *client, *packages]]
+
+
+def _mirrored() -> list[str]:
+    return [name for name in _under(*mirror.AREAS) if not name.endswith("/__init__.py")]
+
+
+def test_every_module_has_its_tests() -> None:
+    """By the name of a file, or by a line in ``tests/tidy/mirror.py``."""
+    assert mirror.untested(_mirrored(), _under("tests")) == []
+
+
+def test_no_line_of_the_mirror_is_stale() -> None:
+    """Each names a module that is there, and that no file of tests is named after."""
+    tests = list(_under("tests"))
+    assert sorted(set(mirror.TESTED_IN) - set(_mirrored())) == []
+    assert [m for m in mirror.TESTED_IN if any(mirror.is_named_after(test, m) for test in tests)] == []
+
+
+def test_every_link_of_the_first_page_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXTS["README.md"])
+    assert "docs/images/dashboard.png" in links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
 def _accounting() -> dict[str, str]:

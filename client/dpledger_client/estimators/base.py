@@ -1,8 +1,5 @@
 """Base class of the private estimators: prepare, authorize, train, keep the result."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 import warnings
 from collections.abc import Mapping, Sequence
@@ -199,7 +196,7 @@ def _check_shapes(X: Any, y: Any) -> None:
     if np.issubdtype(X.dtype, np.complexfloating):
         raise ValueError("Complex data not supported")
     if len(y.shape) != 1 or y.shape[0] != X.shape[0]:
-        raise ValueError(f"y must have one entry a row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"y must have one entry per row, found shapes {tuple(X.shape)} and {tuple(y.shape)}")
 
 
 def _check_end(result: Result) -> None:

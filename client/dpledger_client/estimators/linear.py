@@ -1,8 +1,5 @@
 """Linear models: logistic regression, support vector machines, least squares."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

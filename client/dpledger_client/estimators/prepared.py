@@ -1,8 +1,5 @@
 """Private rows and labels as an objective wants them, made row by row when a release looks at them."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +32,7 @@ class _Prepared:
         return int(self._data.shape[0])
 
     def __getitem__(self, rows: Any) -> Floats:
-        return self._made(self._data[rows])
+        return self._convert(self._data[rows])
 
     def watched(self) -> Any:
         """What tells whether the data changed."""
@@ -44,7 +41,7 @@ class _Prepared:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self[:], dtype=dtype)
 
-    def _made(self, taken: Any) -> Floats:
+    def _convert(self, taken: Any) -> Floats:
         return as_numbers(taken)
 
 
@@ -57,8 +54,8 @@ class Rows(_Prepared):
         self.shape = len(self), int(X.shape[1]) + intercept
         self.ndim = 2
 
-    def _made(self, taken: Any) -> Floats:
-        dense = super()._made(taken.toarray() if hasattr(taken, "toarray") else taken)
+    def _convert(self, taken: Any) -> Floats:
+        dense = super()._convert(taken.toarray() if hasattr(taken, "toarray") else taken)
         return np.hstack([dense, np.ones((len(dense), 1))]) if self._intercept else dense
 
 
@@ -73,7 +70,7 @@ class Codes(_Prepared):
         self._codes = codes
         self._other = other
 
-    def _made(self, taken: Any) -> Floats:
+    def _convert(self, taken: Any) -> Floats:
         labels = np.asarray(taken)
         found = np.full(len(labels), self._other)
         for label, code in zip(self._classes, self._codes, strict=True):
@@ -105,5 +102,5 @@ class Targets(_Prepared):
         self.ndim = 1
         self._bound = bound
 
-    def _made(self, taken: Any) -> Floats:
-        return np.clip(super()._made(taken), -self._bound, self._bound)
+    def _convert(self, taken: Any) -> Floats:
+        return np.clip(super()._convert(taken), -self._bound, self._bound)

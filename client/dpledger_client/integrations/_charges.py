@@ -50,11 +50,11 @@ class Charges:
         if self._held is not None and self._held[0] == (noise, plan) and self._held[1].left:
             return self._held[1]
         self.close()
-        hold = self._reserved(release, plan, self._reserve or 1)
+        hold = self._reserve_steps(release, plan, self._reserve or 1)
         self._held = (noise, plan), hold
         return hold
 
-    def _reserved(self, release: Release, plan: SamplingPlan, times: int) -> Hold:
+    def _reserve_steps(self, release: Release, plan: SamplingPlan, times: int) -> Hold:
         """So many steps, or as many as the budget still covers."""
         try:
             return self._holds.enter_context(self._account.reserve(release, times=times, sample=plan.sample))
@@ -62,4 +62,4 @@ class Charges:
             fits = int(refused.fits.get("times") or 0)
             if not 1 <= fits < times:
                 raise
-            return self._reserved(release, plan, fits)
+            return self._reserve_steps(release, plan, fits)

@@ -94,7 +94,7 @@ class PoissonBatches:
         """Count one step against the batches drawn; a step without a batch of its own is refused.
 
         Two steps on one batch, or steps on the batches of another loader, are not what is charged. Where
-        workers fetch ahead, batches that were drawn and not used yet are not told apart.
+        workers fetch ahead, it cannot tell which drawn batches were not used yet.
         """
         if self._fresh < 1:
             raise ValueError(

@@ -111,7 +111,7 @@ def make_private(
     cryptographic one; Opacus' ``secure_mode`` has one, and covers what floating point gives away of noise.
     """
     plan = _plan(account, data_loader.batch_size if batch_size is None else batch_size, records)
-    allowed = _allowed(options)
+    allowed = _check_options(options)
     if not engine.secure_mode:
         allowed["noise_generator"] = noise_generator(module)
     with _without_accountant(engine):
@@ -147,7 +147,7 @@ def make_private_with_epsilon(
     """
     plan = _plan(account, data_loader.batch_size if batch_size is None else batch_size, records)
     steps = plan.steps_per_epoch * check_count("epochs", epochs)
-    noise = _calibrated(account, plan, steps, {"epsilon": target_epsilon, "delta": target_delta})
+    noise = _calibrate_noise(account, plan, steps, {"epsilon": target_epsilon, "delta": target_delta})
     fits = account.dataset.forecast(Gaussian(1.0, noise), plan.sample, account.partition)["fits"]
     if fits is not None and fits < steps:
         warnings.warn(f"the budget grants {fits} of the {steps} steps", stacklevel=2)
@@ -183,7 +183,7 @@ def _plan(account: Account, batch_size: Any, records: int | None) -> SamplingPla
     return SamplingPlan(int(known), batch_size)
 
 
-def _allowed(options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that have one value here; other values of these are refused."""
     allowed = dict(options)
     if allowed.pop("poisson_sampling", True) is not True:
@@ -233,8 +233,8 @@ def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
     return import_torch("torch.utils.data").DataLoader(loader.dataset, batch_sampler=batches, **kept)
 
 
-def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mapping[str, float]) -> float:
-    question = {
+def _calibrate_noise(account: Account, plan: SamplingPlan, steps: int, target: Mapping[str, float]) -> float:
+    query = {
         "solve_for": "noise_std",
         "target": dict(target),
         "steps": steps,
@@ -244,7 +244,7 @@ def _calibrated(account: Account, plan: SamplingPlan, steps: int, target: Mappin
         # As budgets charge the steps: privacy-loss distributions need less noise than a Rényi filter grants.
         "method": "rdp",
     }
-    return float(account.dataset.ledger.ask("calibrations", question)["value"])
+    return float(account.dataset.ledger.ask("calibrations", query)["value"])
 
 
 class LedgerAccountant:
@@ -330,8 +330,8 @@ class LedgerAccountant:
             }
             for noise, rate, steps in self.history
         ]
-        question = {"plan": plan, "adjacency": _ADJACENCY, "delta": delta, "method": "rdp"}
-        return float(self.account.dataset.ledger.ask("compositions", question)["epsilon"])
+        query = {"plan": plan, "adjacency": _ADJACENCY, "delta": delta, "method": "rdp"}
+        return float(self.account.dataset.ledger.ask("compositions", query)["epsilon"])
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -474,12 +474,12 @@ def _guard_skips(optimizer: Any) -> None:
     """
     signal, reference = type(optimizer).signal_skip_step, weakref.ref(optimizer)
 
-    def guarded(do_skip: bool = True) -> None:
+    def guard(do_skip: bool = True) -> None:
         if do_skip and sys._getframe(1).f_globals.get("__name__") != _SPLITTER:
             raise ValueError("a step must be of one sample: use BatchMemoryManager to split a batch")
         signal(reference(), do_skip)
 
-    optimizer.signal_skip_step = guarded
+    optimizer.signal_skip_step = guard
 
 
 def _drop_gradients(optimizer: Any) -> None:

@@ -1,8 +1,5 @@
 """Base class of the objectives."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 from collections.abc import Iterator
 from typing import Any

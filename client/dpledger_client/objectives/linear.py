@@ -5,9 +5,6 @@ The gradient of one example is x ⊗ r with r the derivative of its loss by the 
 ever formed.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 import math
 from collections.abc import Iterator

@@ -6,9 +6,6 @@ clipped sum is aᵀ(f·δ) with f the examples' factors (Goodfellow 2015, "Effic
 computations").
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -5,9 +5,6 @@ clipped by list, and a list is what is added, removed or replaced. The gradient 
 Jᵀ·s with J the Jacobian of its scores and s the loss's derivatives by the scores.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 import functools
 import itertools

@@ -4,9 +4,6 @@ Gradients of single examples are formed here, a chunk at a time (``vmap`` over `
 known of the module. They are clipped in double precision, whatever the module's own is.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,7 +68,7 @@ class TorchModule(Objective):
         self.loss_of = loss or self._torch.nn.functional.cross_entropy
         self.classes = None if classes is None else check_count("classes", classes, least=2)
         self.chunk_size = check_count("chunk_size", chunk_size)
-        trained = _trained(module)
+        trained = _find_trainable(module)
         self._shapes = {name: value.shape for name, value in trained.items()}
         self._like = next(iter(trained.values()))
 
@@ -132,7 +129,7 @@ class TorchModule(Objective):
         return self.loss_of(output, target.unsqueeze(0))
 
     def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[Floats]:
-        """The gradients of each chunk's examples, one a row."""
+        """The gradients of each chunk's examples, one per row."""
         each = self._func.vmap(self._func.grad(self._loss), in_dims=(None, 0, 0))
         named = self._by_name(w)
         for rows, targets, known in self._chunks(X, y):
@@ -167,7 +164,7 @@ class TorchModule(Objective):
         }
 
 
-def _trained(module: Any) -> dict[str, Any]:
+def _find_trainable(module: Any) -> dict[str, Any]:
     """The parameters that require a gradient, by name."""
     found = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if not found:

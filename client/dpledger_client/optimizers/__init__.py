@@ -1,8 +1,5 @@
 """Optimizers that ask the ledger before each noisy step: one function, one result, many methods."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -226,7 +223,7 @@ def _training(
         raise ValueError("account must be a list for a method of several participants, and only for one")
     if settings["reserve"] is not None or settings["block"] is not None:
         raise ValueError(
-            "reserve and block must be None: a round of several participants is one question already"
+            "reserve and block must be None: a round of several participants is one request already"
         )
     return SharedTraining(objective, sources_of(X, y, account, records), **settings)
 

@@ -8,9 +8,6 @@ release a function of the batch, which runs after the ledger's yes::
     training.record(w, step_size=0.1)
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,7 +122,7 @@ class Source:
         records: int | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> "Source":
-        """The data as the ledger knows the dataset; where their number is secret, one must be told.
+        """The data as the ledger knows the dataset; where their number is secret, one must be given.
 
         ``shown`` is what the ledger says of the dataset, if it was asked before.
         """
@@ -152,7 +149,7 @@ class Source:
 
     def drawn(self, sample: FreshSample) -> Batch:
         """The rows of a fresh sample."""
-        X = self.X  # noqa: N806
+        X = self.X
         if type(sample) is Full:  # isinstance asks abc, which takes its time at every step
             return Batch(X, self.y)
         rows = sample.draw(len(X))

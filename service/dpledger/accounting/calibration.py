@@ -386,9 +386,9 @@ def _log_budgets(epsilon: float, delta: float, orders: bytes) -> Floats:
 
 def _headroom(cost: Cost, goal: Goal, steps: int) -> float:
     if isinstance(goal, Zcdp):
-        return _log_ratio(goal.rho, _known(cost.rho, "zCDP")) - math.log(steps)
+        return _log_ratio(goal.rho, _require(cost.rho, "zCDP")) - math.log(steps)
     if isinstance(goal, Gdp):
-        return 2.0 * _log_ratio(goal.mu, _known(cost.mu, "Gaussian DP")) - math.log(steps)
+        return 2.0 * _log_ratio(goal.mu, _require(cost.mu, "Gaussian DP")) - math.log(steps)
     best = float(_order_headroom(cost, goal, steps).max())
     rest = goal.delta - steps * cost.delta
     if cost.mu is not None and rest > 0.0:
@@ -400,7 +400,7 @@ def _log_ratio(limit: float, spent: float) -> float:
     return math.inf if spent == 0.0 else math.log(limit) - math.log(spent)
 
 
-def _known(value: float | None, notion: str) -> float:
+def _require(value: float | None, notion: str) -> float:
     if value is None:
         raise Unproven(f"the step has no {notion} parameter: aim at epsilon and delta instead")
     return value
@@ -480,9 +480,9 @@ def _text(goal: Goal) -> str:
 def _guarantee(total: Cost, goal: Goal) -> tuple[Goal, float | None]:
     """What the total proves in the goal's notion."""
     if isinstance(goal, Zcdp):
-        return Zcdp(_known(total.rho, "zCDP")), None
+        return Zcdp(_require(total.rho, "zCDP")), None
     if isinstance(goal, Gdp):
-        return Gdp(_known(total.mu, "Gaussian DP")), None
+        return Gdp(_require(total.mu, "Gaussian DP")), None
     epsilon, order = epsilon_at(total, goal.delta)
     if total.mu is not None:
         exact = gaussian_epsilon(total.mu, delta_beside(total.delta, goal.delta))

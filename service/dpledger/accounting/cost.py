@@ -50,7 +50,7 @@ class Cost:
     def __post_init__(self) -> None:
         epsilons = self.epsilons
         if epsilons.shape != self.orders.shape:
-            raise InvalidInput("epsilons", f"{self.orders.size} numbers, one an order", epsilons.size)
+            raise InvalidInput("epsilons", f"{self.orders.size} numbers, one per order", epsilons.size)
         if not (np.isfinite(epsilons).all() and (epsilons >= 0.0).all()):
             raise InvalidInput("epsilons", "finite and at least 0 at every order", epsilons.tolist())
         check_delta("delta", self.delta)

@@ -79,7 +79,7 @@ def order_budgets(epsilon: float, delta: float, orders: Floats, weights: Floats)
     epsilon, delta = check_positive("epsilon", epsilon), check_open_unit("delta", delta)
     orders, weights = check_orders(orders), _check_weights(weights)
     if weights.shape != orders.shape:
-        raise InvalidInput("weights", f"{orders.size} numbers, one an order", weights.size)
+        raise InvalidInput("weights", f"{orders.size} numbers, one per order", weights.size)
     return renyi_budget(orders, epsilon, np.log(weights) + math.log(delta))
 
 

@@ -76,7 +76,7 @@ def permuted_sgd_sensitivities(
     q_j = |B_j|/n.
     Conditions: replace-one adjacency; batches taken in cyclic order, drawn by one secret uniform permutation;
     gradients bounded by R = ``gradient_bound`` in norm over the domain (projection, or bounded features);
-    losses L-smooth and μ-strongly convex; ``step_sizes`` one an epoch, as trained.
+    losses L-smooth and μ-strongly convex; ``step_sizes`` one per epoch, as trained.
     Source: Algorithms 3.1 to 3.3, Lemma 3.1 and (3.8) of Chen 2020, dissertation, for unequal batches.
     """
     steps = check_vector("step_sizes", step_sizes)

@@ -28,7 +28,7 @@ AT_ONCE = 100
 
 
 class Receiver(Protocol):
-    """Who is told."""
+    """The receiver of alerts."""
 
     def deliver(self, alert: Alert, instance: str) -> None:
         """Tell one alert; raises NotDelivered."""
@@ -42,7 +42,7 @@ def pause_seconds(attempts: int, part: float = 1.0) -> float:
 
 
 class Watch:
-    """Compares, keeps and tells; what happens if it dies at any point is told again."""
+    """Compares, keeps and tells; if it dies at any point, what happened is delivered again."""
 
     def __init__(
         self, store: AlertStore, receiver: Receiver, thresholds: Sequence[float], clock: Clock
@@ -55,8 +55,8 @@ class Watch:
         self._stopping = asyncio.Event()
         self.outcomes: Counter[str] = Counter()
 
-    def look(self) -> None:
-        """One round: forget what is over, notice what is new, tell what is due.
+    def check(self) -> None:
+        """One round: forget what is over, notice what is new, deliver what is due.
 
         A failure ends the round: whoever does not take one alert will hardly take the next.
         """
@@ -66,9 +66,9 @@ class Watch:
         while reported and not self._stopping.is_set():
             now_us = self._clock.now_us()
             claimed = self._store.claim(now_us, now_us + int(LEASE_SECONDS * 1e6), 1)
-            reported = bool(claimed) and self._told(claimed[0])
+            reported = bool(claimed) and self._deliver(claimed[0])
 
-    def _told(self, alert: Alert) -> bool:
+    def _deliver(self, alert: Alert) -> bool:
         fields: dict[str, object] = {
             "alert": alert.id,
             "dataset": alert.dataset,
@@ -91,22 +91,22 @@ class Watch:
 
     @asynccontextmanager
     async def running(self, every_seconds: float) -> AsyncIterator[None]:
-        """Look now and then while the block runs; a delivery under way is waited for."""
-        task = asyncio.create_task(self._keep_looking(every_seconds))
+        """Check now and then while the block runs; a delivery under way is waited for."""
+        task = asyncio.create_task(self._check_repeatedly(every_seconds))
         try:
             yield
         finally:
             self._stopping.set()
             await task
 
-    async def _keep_looking(self, every_seconds: float) -> None:
+    async def _check_repeatedly(self, every_seconds: float) -> None:
         while not self._stopping.is_set():
             try:
-                await anyio.to_thread.run_sync(self.look)
+                await anyio.to_thread.run_sync(self.check)
             except Unavailable as error:
-                logger.info("alerts not looked at", extra={"fields": {"reason": str(error)}})
+                logger.info("alerts not checked", extra={"fields": {"reason": str(error)}})
             except Exception:  # whatever it is, what is passed later must not wait for a restart
-                logger.exception("alerts not looked at")
+                logger.exception("alerts not checked")
             await _passed_or_set(self._stopping, every_seconds)
 
 

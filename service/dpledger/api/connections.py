@@ -43,7 +43,7 @@ class Connections:
         return type("BoundedProtocol", (BoundedProtocol,), {"bounds": self})
 
     def note(self, reason: str) -> None:
-        """Count a connection that was ended, and say so, at most once a second."""
+        """Count a connection that was ended, and say so, at most once per second."""
         self.ended[reason] += 1
         now = time.monotonic()
         if now - self._logged_at >= LOG_SECONDS:

@@ -47,10 +47,10 @@ async def idempotent_request_of(request: Request) -> IdempotentRequest:
     return IdempotentRequest(admission.caller.id, key, asked)
 
 
-async def evaluate_query(services: Services, question: Query, caller: Caller) -> Response:
-    """The worker's answer to a question, which waits in the line of its token."""
-    found = await services.questions.ask(question, caller.id)
-    return to_raw_response(found, services.questions.retry_seconds).response()
+async def evaluate_query(services: Services, query: Query, caller: Caller) -> Response:
+    """The worker's answer to a query, which waits in the line of its token."""
+    found = await services.queries.ask(query, caller.id)
+    return to_raw_response(found, services.queries.retry_seconds).response()
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]

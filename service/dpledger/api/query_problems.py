@@ -16,8 +16,8 @@ from dpledger.queries.worker_pool import RETRY_SECONDS
 
 __all__ = ["BUSY", "TOO_HARD", "problem_of_failure", "to_raw_response"]
 
-TOO_HARD = ProblemKind("question-too-hard", 422, "The question takes too much time or memory")
-BUSY = ProblemKind("questions-busy", 503, "Too many questions are waiting")
+TOO_HARD = ProblemKind("question-too-hard", 422, "The query takes too much time or memory")
+BUSY = ProblemKind("questions-busy", 503, "Too many queries are waiting")
 _KINDS = {
     FailureKind.INVALID_INPUT: INVALID_INPUT,
     FailureKind.ADJACENCY_MISMATCH: ADJACENCY_MISMATCH,

@@ -82,7 +82,7 @@ class Services:
         self.reader = LedgerReader(self.storage)
         self.standby = _standby_watch(settings, self.storage.database)
         self.in_flight = InFlight()
-        self.questions = WorkerPool(deciding=lambda: bool(self.in_flight))
+        self.queries = WorkerPool(deciding=lambda: bool(self.in_flight))
         # Writers wait for locks: with places of their own, they never keep readers from a thread.
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)
@@ -110,7 +110,7 @@ class Services:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self.questions.close()
+        await self.queries.close()
         await anyio.to_thread.run_sync(self.committer.stop)
         self.storage.close()
 
@@ -144,18 +144,18 @@ class Services:
 
     def _tell_more(self) -> None:
         """Have the metrics tell what others know anyway, when they are asked for."""
-        questions, names = self.questions, self.settings.metrics_datasets
+        queries, names = self.queries, self.settings.metrics_datasets
         self.metrics.look_at_gauge(
             "dpledger_questions_waiting",
             "Queries in front of the worker process.",
             (),
-            lambda: {(): questions.waiting},
+            lambda: {(): queries.waiting},
         )
         self.metrics.look_at_counter(
             "dpledger_questions",
             "Queries by how they were answered.",
             ("outcome",),
-            lambda: {(outcome,): count for outcome, count in dict(questions.outcomes).items()},
+            lambda: {(outcome,): count for outcome, count in dict(queries.outcomes).items()},
         )
         self.metrics.look_at_gauge(
             "dpledger_synchronous_standbys",
@@ -188,7 +188,7 @@ class Services:
             try:
                 expired = await self.write(self.ledger.expire_due)
             except Unavailable as error:
-                log_event("reservations not looked at", reason=str(error))
+                log_event("reservations not checked", reason=str(error))
             except Exception as error:  # whatever it is, what falls due later must not wait for a restart
                 log_failure(error)
             else:

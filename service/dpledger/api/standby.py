@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class StandbyWatch:
-    """Looks again and again: a standby goes away, and a promoted server waits for nobody at first."""
+    """Checks repeatedly: a standby goes away, and a promoted server waits for nobody at first."""
 
     def __init__(self, database: Database, required: bool) -> None:
         self._database = database
@@ -24,17 +24,17 @@ class StandbyWatch:
         self._last: Replication | None = None
 
     async def watch(self, seconds: float) -> None:
-        """Look every so many seconds, for ever; what changes is logged."""
+        """Check every so many seconds, for ever; what changes is logged."""
         while True:
             try:
-                await anyio.to_thread.run_sync(self.look)
+                await anyio.to_thread.run_sync(self.check)
             except Unavailable:
                 self._last = None
-            except Exception:  # whatever it is, the next look must not wait for a restart
-                logger.exception("the standby could not be looked for")
+            except Exception:  # whatever it is, the next check must not wait for a restart
+                logger.exception("the standby could not be checked")
             await asyncio.sleep(seconds)
 
-    def look(self) -> Replication:
+    def check(self) -> Replication:
         """Ask the server now; raises Unavailable."""
         found = read_replication(self._database)
         if self._last is None or self._last.problem != found.problem:
@@ -48,7 +48,7 @@ class StandbyWatch:
     def refuse_unready(self) -> None:
         """Raise Unavailable where a standby is required and commits do not wait for one now."""
         if self._required:
-            problem = self.look().problem
+            problem = self.check().problem
             if problem is not None:
                 raise Unavailable(f"a synchronous standby is required: {problem}")
 

@@ -1,8 +1,8 @@
-"""Why a caller is turned away.
+"""The exceptions of authentication and authorization.
 
 AuthError
 ├── Unauthenticated     no token, not a token, an unknown, revoked or expired one
-└── Forbidden           a good token that does not reach this far
+└── Forbidden           a valid token that lacks the required scope or dataset
 """
 
 __all__ = ["AuthError", "Forbidden", "Unauthenticated"]
@@ -13,7 +13,7 @@ class AuthError(Exception):
 
 
 class Unauthenticated(AuthError):
-    """Nothing says who is calling. Which check failed is not told."""
+    """Nothing says who is calling. Which check failed is not reported."""
 
     def __init__(self) -> None:
         super().__init__("a valid bearer token is needed: Authorization: Bearer dpl_<id>_<secret>")

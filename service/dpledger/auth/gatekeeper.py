@@ -43,7 +43,7 @@ class Caller:
             self.require_dataset(dataset)
 
     def require_dataset(self, name: str) -> None:
-        """Refuse a token that is limited to other datasets; whether this one exists is not told."""
+        """Refuse a token that is limited to other datasets; whether this one exists is not reported."""
         if self.datasets is not None and name not in self.datasets:
             raise Forbidden(f"this token is limited to other datasets than {name!r}")
 

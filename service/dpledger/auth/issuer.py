@@ -48,7 +48,7 @@ class Issuer:
     def create_once(
         self, request: TokenRequest, call: IdempotentRequest
     ) -> tuple[TokenSecret, TokenRow, bool]:
-        """The token that this intent makes, its row, and whether it was made before."""
+        """The token that this request makes, its row, and whether it was made before."""
         token = derived_token(self._key, call.actor, call.key, call.request)
         row = self._row(token, request)
         try:

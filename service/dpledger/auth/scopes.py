@@ -16,7 +16,7 @@ class Scope(enum.Enum):
     """Authorize, reserve and settle."""
 
     READ = "read"
-    """Look at budgets, entries, runs and costs."""
+    """Read budgets, entries, runs and costs."""
 
 
 _INCLUDED = {

@@ -35,7 +35,7 @@ def dpledger(
     """Keep the privacy budget of every dataset.
 
     Commands about a ledger ask a service (--url, --token) or open a database (--database).
-    Exit codes: 0 yes, 1 failure, 2 usage, 3 refused, 4 not found, 5 unauthorized, 6 unavailable, 7 broken.
+    Exit codes: 0 yes, 1 failure, 2 usage, 3 refused, 4 not found, 5 access denied, 6 unavailable, 7 broken.
     """
 
 

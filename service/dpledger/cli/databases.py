@@ -1,4 +1,4 @@
-"""Databases that are opened directly: which are refused, and how what goes wrong in one is told."""
+"""Databases that are opened directly: which are refused, and how what goes wrong in one is reported."""
 
 import contextlib
 import sqlite3

@@ -62,7 +62,7 @@ def open_dataset(
     adjacency: Annotated[Adjacency, typer.Option(help="What neighbours differ in.")] = Adjacency.ADD_REMOVE,
     unit: Annotated[str, typer.Option(help="What is protected: record, user, session…")] = "record",
     records: Annotated[int | None, typer.Option(min=1, help="Its public size, if it has one.")] = None,
-    description: Annotated[str, typer.Option(help="A note for whoever reads the list.")] = "",
+    description: Annotated[str, typer.Option(help="A note for the list of datasets.")] = "",
     partition_key: Annotated[
         PartitionKey | None, typer.Option(help="Whether neighbours keep their partition.")
     ] = None,
@@ -71,7 +71,7 @@ def open_dataset(
 ) -> None:
     """Open a dataset; its budget's rule, orders and weights are fixed from here on.
 
-    Needs an admin token, also directly in a database: its id stands in the entry.
+    Needs an admin token, also directly in a database: its id is recorded in the entry.
     """
     body: Fields = {"name": name, "adjacency": adjacency.value, "unit": unit, "description": description}
     body |= {} if records is None else {"records": records}
@@ -274,7 +274,7 @@ def change_budget(
     ledger_target: LedgerTarget,
     name: DatasetName,
     budget: Budget,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded in the entry.")],
     if_match: Annotated[
         int | None,
         typer.Option(min=1, help="Refuse unless the dataset is at this entry. Default: where it is."),
@@ -284,7 +284,7 @@ def change_budget(
 ) -> None:
     """Set another limit under the same rule; below what is spent it closes the dataset to spending.
 
-    Needs an admin token, also directly in a database: its id stands in the entry.
+    Needs an admin token, also directly in a database: its id is recorded in the entry.
     """
     body = {"budget": parse_description("--budget", budget, "accounting"), "reason": reason}
     with open_ledger(ledger_target) as ledger:

@@ -1,7 +1,7 @@
 """A ledger in a database of this machine, without a service before it.
 
 Reading locks nothing. What makes or changes a dataset goes through the application itself, in this
-process: the same checks, the same transaction, and a token whose id stands in the entry. The schema is
+process: the same checks, the same transaction, and a token whose id is recorded in the entry. The schema is
 never changed on the way: only ``migrate`` and ``serve`` do that, and ``token create`` in an empty place.
 """
 
@@ -88,7 +88,7 @@ class Direct:
             return page(reader.entries(name, chosen), limit, lambda item: item["sequence"])
 
     def verification(self, name: str, progress: Progress) -> Fields:
-        """Whether the chain holds, told entry by entry, and whether the ledger is behind its mark."""
+        """Whether the chain holds, checked entry by entry, and whether the ledger is behind its mark."""
         with self._reading() as reader, self._compared_with_marks():
             return reader.verification(name, progress)
 
@@ -265,7 +265,7 @@ class Direct:
             raise Failed(
                 ExitCode.UNAUTHORIZED,
                 "a change of a dataset needs --token or DPLEDGER_TOKEN, also directly in a database:"
-                " its id stands in the entry",
+                " its id is recorded in the entry",
             )
         # The routes and all that they need take a while to load; who only reads does without.
         from dpledger.cli.in_process import InProcess

@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
     """Yes."""
 
     FAILURE = 1
-    """Something that nobody foresaw, or that a person must look at."""
+    """An unforeseen failure, or one that needs an operator."""
 
     USAGE = 2
     """The command or one of its values cannot be read, or lies outside its range."""
@@ -34,13 +34,13 @@ class ExitCode(enum.IntEnum):
     """There is no such dataset, partition or token."""
 
     UNAUTHORIZED = 5
-    """No token, a wrong one, or one that does not reach this far."""
+    """No token, a wrong one, or one that lacks the required scope or dataset."""
 
     UNAVAILABLE = 6
     """The service or the database cannot be reached now; trying again later may help."""
 
     BROKEN = 7
-    """A ledger whose entries do not hold together."""
+    """A ledger that fails verification."""
 
 
 _BY_SLUG = {"invalid-input": ExitCode.USAGE}
@@ -78,7 +78,7 @@ def failure_of(slug: str, status: int, detail: str) -> Failed:
 
 
 class OneLineErrors(TyperGroup):
-    """A command line whose failures are told in one line."""
+    """A command line whose failures are reported in one line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""

@@ -12,12 +12,12 @@ from typing import IO, Annotated
 
 import typer
 
-from dpledger.cli.comparing import Findings, compare_journals, compare_receipts
+from dpledger.cli.comparison import Findings, compare_journals, compare_receipts
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, collect_pages, open_ledger
 from dpledger.cli.output import moment_text, percent_left, print_json, show_table
-from dpledger.cli.progress import drawn
+from dpledger.cli.progress import show_bar
 from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, Quiet, at_a_ledger, new_key
 
 __all__ = ["accept_rollback", "entries", "export", "verify"]
@@ -44,11 +44,11 @@ class Kind(enum.Enum):
 def entries(
     ledger_target: LedgerTarget,
     name: DatasetName,
-    run: Annotated[str | None, typer.Option(help="Only those of this run.")] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Only those of this kind.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Only those of this partition.")] = None,
-    allocation: Annotated[str | None, typer.Option(help="Only those of this allocation.")] = None,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="The last one first.")] = False,
+    run: Annotated[str | None, typer.Option(help="Only entries of this run.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only entries of this kind.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Only entries of this partition.")] = None,
+    allocation: Annotated[str | None, typer.Option(help="Only entries of this allocation.")] = None,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest entries first.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -85,7 +85,7 @@ def _row(entry: Fields) -> list[str]:
 def verify(
     ledger_target: LedgerTarget,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="DATASET", help="Which; all of them by default.")
+        list[str] | None, typer.Argument(metavar="DATASET", help="Datasets to verify; all by default.")
     ] = None,
     receipts: Annotated[
         list[Path] | None,
@@ -139,7 +139,7 @@ def _all_names(ledger: Ledger) -> list[str]:
 
 
 def _verify(ledger: Ledger, name: str, quiet: bool) -> Fields:
-    with drawn(f"verifying {name}", quiet) as step:
+    with show_bar(f"verifying {name}", quiet) as step:
         return ledger.verification(name, step)
 
 
@@ -161,7 +161,7 @@ def accept_rollback(
     ledger_target: LedgerTarget,
     name: DatasetName,
     lost: Annotated[str, typer.Option(metavar="ENTRY:HASH", help="The lost entry, as the refusal names it.")],
-    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded in the entry.")],
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -190,9 +190,9 @@ def export(
     ledger_target: LedgerTarget,
     name: DatasetName,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
     ] = Path("-"),
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write every entry as a line of JSON, oldest first.
@@ -201,7 +201,11 @@ def export(
     """
     if output != Path("-"):
         _refuse_to_overwrite(ledger_target, output, force)
-    with open_ledger(ledger_target) as ledger, drawn("exporting", quiet) as step, _written(output) as file:
+    with (
+        open_ledger(ledger_target) as ledger,
+        show_bar("exporting", quiet) as step,
+        _open_file(output) as file,
+    ):
         total, done, last = ledger.dataset(name)["sequence"], 0, b"\n"
         for piece in ledger.export(name):
             file.write(piece)
@@ -223,11 +227,11 @@ def _refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool)
     if output.exists() and not output.is_file():
         raise Failed(ExitCode.REFUSED, f"{output} is no ordinary file; - is standard output")
     if output.exists() and not force:
-        raise Failed(ExitCode.REFUSED, f"{output} is there already; --force replaces it")
+        raise Failed(ExitCode.REFUSED, f"{output} exists; --force replaces it")
 
 
 @contextlib.contextmanager
-def _written(output: Path) -> Iterator[IO[bytes]]:
+def _open_file(output: Path) -> Iterator[IO[bytes]]:
     """Standard output, or a file that takes its name when it is whole and on disk."""
     if output == Path("-"):
         yield sys.stdout.buffer

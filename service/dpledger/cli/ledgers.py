@@ -60,7 +60,7 @@ class Ledger(Protocol):
         ...
 
     def verification(self, name: str, progress: Progress) -> Fields:
-        """Whether the chain holds; ``progress`` is told entries done and to do, where that is known."""
+        """Whether the chain holds; ``progress`` receives entries done and to do, where that is known."""
         ...
 
     def lost(self) -> list[Fields]:
@@ -143,7 +143,7 @@ def open_ledger(ledger_target: LedgerTarget) -> Iterator[Ledger]:
 
 
 def _at(ledger_target: LedgerTarget) -> Ledger:
-    # Imported where they are needed: a question to a service does without SQLAlchemy and scipy, which
+    # Imported where they are needed: a query to a service does without SQLAlchemy and scipy, which
     # take most of a second to load.
     if ledger_target.url is not None:
         from dpledger.cli.remote import Remote

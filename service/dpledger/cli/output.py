@@ -72,7 +72,7 @@ def _width(console: Console, table: Table) -> int:
 
 
 def show_pairs(pairs: Iterable[tuple[str, str | None]]) -> None:
-    """Names and values, one a line; what has no value is left out."""
+    """Names and values, one per line; what has no value is left out."""
     grid = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value is not None:

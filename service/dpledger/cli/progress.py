@@ -8,16 +8,16 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["drawn", "waiting"]
+__all__ = ["show_bar", "show_spinner"]
 
 Step = Callable[[int, int | None], None]
 """Receives how much is done, and of how much if that is known."""
 
 
 @contextlib.contextmanager
-def drawn(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[Step]:
+def show_bar(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[Step]:
     """A bar that disappears when the work is done; nothing unless standard error is a terminal."""
-    if quiet or not _somebody_looks(terminal):
+    if quiet or not _is_terminal(terminal):
         yield lambda done, total: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -27,16 +27,16 @@ def drawn(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[St
 
 
 @contextlib.contextmanager
-def waiting(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[None]:
+def show_spinner(what: str, quiet: bool, terminal: TextIO | None = None) -> Iterator[None]:
     """A sign of life while something is computed."""
-    if quiet or not _somebody_looks(terminal):
+    if quiet or not _is_terminal(terminal):
         yield
         return
     with _console(terminal).status(what):
         yield
 
 
-def _somebody_looks(terminal: TextIO | None) -> bool:
+def _is_terminal(terminal: TextIO | None) -> bool:
     return (terminal or sys.stderr).isatty()
 
 

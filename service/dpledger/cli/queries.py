@@ -1,4 +1,4 @@
-"""``dpledger cost``, ``convert``, ``calibrate`` and ``forecast``: questions that record nothing.
+"""``dpledger cost``, ``convert``, ``calibrate`` and ``forecast``: queries that record nothing.
 
 The first three need no ledger: without ``--url`` they are computed here.
 """
@@ -13,7 +13,7 @@ from dpledger.cli.datasets import Adjacency, DatasetName
 from dpledger.cli.formatting import number, number_list, parse_description, sample_of
 from dpledger.cli.ledgers import Fields, open_ledger
 from dpledger.cli.output import amount_text, number_down, number_up, print_json, show_pairs, show_table
-from dpledger.cli.progress import waiting
+from dpledger.cli.progress import show_spinner
 from dpledger.cli.targets import AsJson, LedgerTarget, at_a_ledger, at_a_service
 
 __all__ = ["calibrate", "convert", "cost", "forecast"]
@@ -86,20 +86,20 @@ def _step(releases: list[str], sample: Scheme | None, rate: float | None, adjace
     }
 
 
-def _evaluate(ledger_target: LedgerTarget, question: str, body: Fields, quiet: bool) -> Fields:
+def _evaluate(ledger_target: LedgerTarget, query: str, body: Fields, quiet: bool) -> Fields:
     """The service's answer, or where none is named, this process's by the same functions."""
-    with waiting("computing", quiet):
+    with show_spinner("computing", quiet):
         if ledger_target.url is not None:
             from dpledger.cli.remote import Remote
 
             with contextlib.closing(
                 Remote(ledger_target.url, ledger_target.token, ledger_target.timeout_seconds)
             ) as remote:
-                return remote.ask(question, body)
-        # Loads scipy, which a question to a service does without.
+                return remote.ask(query, body)
+        # Loads scipy, which a query to a service does without.
         from dpledger.cli.local import evaluate
 
-        return evaluate(question, body)
+        return evaluate(query, body)
 
 
 def _show_cost(found: Fields) -> None:
@@ -121,11 +121,11 @@ def _show_cost(found: Fields) -> None:
 def convert(
     ledger_target: LedgerTarget,
     to: Annotated[
-        str, typer.Option(metavar="NOTION", help="What is asked: zcdp, gdp, approximate:delta=1e-6…")
+        str, typer.Option(metavar="NOTION", help="Notion to convert to: zcdp, gdp, approximate:delta=1e-6…")
     ],
     holds: Annotated[
         str | None,
-        typer.Option("--from", metavar="GUARANTEE", help="What holds: zcdp:rho=0.1, pure:epsilon=1…"),
+        typer.Option("--from", metavar="GUARANTEE", help="Known guarantee: zcdp:rho=0.1, pure:epsilon=1…"),
     ] = None,
     goal: Annotated[
         str | None,
@@ -167,7 +167,7 @@ def _proof(found: Fields) -> list[tuple[str, str | None]]:
 def calibrate(
     ledger_target: LedgerTarget,
     releases: Releases,
-    solve_for: Annotated[Unknown, typer.Option(help="The number that is left open.")] = Unknown.NOISE_STD,
+    solve_for: Annotated[Unknown, typer.Option(help="The unknown to solve for.")] = Unknown.NOISE_STD,
     epsilon: Annotated[float | None, _number_option("The target's ε, beside --delta.")] = None,
     delta: Annotated[float | None, _number_option("The target's δ.")] = None,
     rho: Annotated[float | None, _number_option("The target's ρ, instead.")] = None,
@@ -224,8 +224,8 @@ def forecast(
     releases: Releases,
     sample: SampleOption = None,
     rate: Rate = None,
-    partition: Annotated[str | None, typer.Option(help="Of this partition.")] = None,
-    allocation: Annotated[str | None, typer.Option(help="Of this allocation of a shared budget.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Forecast for this partition.")] = None,
+    allocation: Annotated[str | None, typer.Option(help="Forecast for this allocation.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How many more such steps a dataset grants; no promise, since others may spend meanwhile."""
@@ -235,7 +235,7 @@ def forecast(
         **({} if partition is None else {"partition": partition}),
         **({} if allocation is None else {"allocation": allocation}),
     }
-    with open_ledger(ledger_target) as ledger, waiting("computing", as_json):
+    with open_ledger(ledger_target) as ledger, show_spinner("computing", as_json):
         found = ledger.forecast(name, body)
     if as_json:
         return print_json(found)

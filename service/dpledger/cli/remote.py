@@ -46,13 +46,13 @@ class Remote:
         """Close every connection."""
         self._client.close()
 
-    def ask(self, question: str, body: Fields) -> Fields:
-        """The answer to a pure question."""
-        return self._json("POST", f"/v1/{question}", json=body)
+    def ask(self, query: str, body: Fields) -> Fields:
+        """The answer to a pure query."""
+        return self._json("POST", f"/v1/{query}", json=body)
 
     def datasets(self, search: str | None, limit: int, cursor: str | None) -> Page:
         """A page of datasets by name."""
-        return self._json("GET", "/v1/datasets", params=_given(search=search, limit=limit, next=cursor))
+        return self._json("GET", "/v1/datasets", params=_drop_none(search=search, limit=limit, next=cursor))
 
     def dataset(self, name: str) -> Fields:
         """One dataset."""
@@ -60,16 +60,16 @@ class Remote:
 
     def budget(self, name: str, delta: float | None) -> Fields:
         """Limit, spent, reserved and remaining."""
-        return self._json("GET", f"{_dataset(name)}/budget", params=_given(delta=delta))
+        return self._json("GET", f"{_dataset(name)}/budget", params=_drop_none(delta=delta))
 
     def runs(self, name: str, limit: int, cursor: str | None) -> Page:
         """A page of runs with what each has spent."""
-        return self._json("GET", f"{_dataset(name)}/runs", params=_given(limit=limit, next=cursor))
+        return self._json("GET", f"{_dataset(name)}/runs", params=_drop_none(limit=limit, next=cursor))
 
     def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
         """A page of entries."""
         newest = "true" if query.newest_first else None
-        chosen = _given(
+        chosen = _drop_none(
             kind=query.kind,
             run=query.run,
             partition=query.partition,
@@ -77,7 +77,7 @@ class Remote:
             newest_first=newest,
         )
         return self._json(
-            "GET", f"{_dataset(name)}/entries", params={**chosen, **_given(limit=limit, next=cursor)}
+            "GET", f"{_dataset(name)}/entries", params={**chosen, **_drop_none(limit=limit, next=cursor)}
         )
 
     def verification(self, name: str, progress: Progress) -> Fields:
@@ -87,7 +87,7 @@ class Remote:
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON, in the pieces that arrive."""
         path, waiting = f"{_dataset(name)}/export", httpx2.Timeout(_LONG_SECONDS, connect=_CONNECT_SECONDS)
-        with self._told(), self._client.stream("GET", path, timeout=waiting) as response:
+        with self._report_failures(), self._client.stream("GET", path, timeout=waiting) as response:
             if not response.is_success:
                 response.read()
                 raise self._failure(response)
@@ -129,7 +129,7 @@ class Remote:
 
     def allocations(self, name: str, limit: int, cursor: str | None) -> Page:
         """A page of allocations of a shared budget."""
-        return self._json("GET", f"{_dataset(name)}/allocations", params=_given(limit=limit, next=cursor))
+        return self._json("GET", f"{_dataset(name)}/allocations", params=_drop_none(limit=limit, next=cursor))
 
     def allocation(self, name: str, allocation: str) -> Fields:
         """One allocation."""
@@ -146,7 +146,7 @@ class Remote:
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
-        return self._json("GET", "/v1/tokens", params=_given(limit=limit, next=cursor))
+        return self._json("GET", "/v1/tokens", params=_drop_none(limit=limit, next=cursor))
 
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret."""
@@ -182,15 +182,15 @@ class Remote:
         self, method: str, path: str, seconds: float | None = None, **options: Any
     ) -> httpx2.Response:
         waiting = httpx2.Timeout(seconds or self._seconds, connect=_CONNECT_SECONDS)
-        with self._told():
+        with self._report_failures():
             response = self._client.request(method, path, timeout=waiting, **options)
         if not response.is_success:
             raise self._failure(response)
         return response
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell what keeps a service from answering."""
+    def _report_failures(self) -> Iterator[None]:
+        """Report what keeps a service from responding."""
         try:
             yield
         except httpx2.TimeoutException:
@@ -222,7 +222,7 @@ class Remote:
         return Failed(code, f"{self._url} answers {response.status_code}, and not as a dpledger service does")
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _drop_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 

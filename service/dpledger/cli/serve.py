@@ -52,7 +52,7 @@ def serve(
 
     for written, meant in misspelt(os.environ).items():
         typer.echo(f"{written} is no setting and has no effect; is {meant} meant?", err=True)
-    # What cannot start is told in one line; from inside the web server it would be a stack of frames.
+    # What cannot start is reported in one line; from inside the web server it would be a stack of frames.
     with one_line_failures():
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)
         refuse_foreign(settings.database)
@@ -90,7 +90,7 @@ def migrate(
     to: Annotated[
         str | None, typer.Option(help="Revision to stop at; the newest that this version knows by default.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the SQLite file if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the SQLite file if missing.")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit 3 if there is something to do.")
     ] = False,

@@ -42,7 +42,7 @@ Key = Annotated[
 ]
 Url = Annotated[str | None, typer.Option(help="Address of a service; else DPLEDGER_URL.", metavar="URL")]
 Token = Annotated[
-    str | None, typer.Option(help="Token to show; better kept in DPLEDGER_TOKEN.", metavar="TOKEN")
+    str | None, typer.Option(help="Token to send; better kept in DPLEDGER_TOKEN.", metavar="TOKEN")
 ]
 Timeout = Annotated[
     float, typer.Option(min=0.1, max=86_400, help="How long to wait for the service's answer.")

@@ -13,7 +13,7 @@ from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_
 
 __all__ = ["tokens"]
 
-tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
+tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
 
 @tokens.command("create")
@@ -26,7 +26,7 @@ def create_token(
     ] = None,
     description: Annotated[str, typer.Option(help="A note for the list of tokens.")] = "",
     expires_in_seconds: Annotated[
-        float | None, typer.Option(parser=number, metavar="NUMBER", help="How long it is good.")
+        float | None, typer.Option(parser=number, metavar="NUMBER", help="How long it is valid, in seconds.")
     ] = None,
     new_keys: Annotated[
         bool,

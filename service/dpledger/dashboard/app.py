@@ -32,9 +32,9 @@ def create_dashboard(services: Callable[[], Services]) -> Starlette:
         middleware=[Middleware(SafeHeaders), Middleware(FaultPages)],
         exception_handlers={
             Unauthenticated: _to_login,
-            Forbidden: _shown(403, "This token does not reach that far"),
-            NotFound: _shown(404, "Not found"),
-            Unavailable: _shown(503, "The database does not answer"),
+            Forbidden: _make_handler(403, "This token does not reach that far"),
+            NotFound: _make_handler(404, "Not found"),
+            Unavailable: _make_handler(503, "The database does not answer"),
             HTTPException: _error_page,
         },
     )
@@ -81,7 +81,7 @@ def _to_login(request: Request, _error: Exception) -> Response:
     return RedirectResponse(f"{root}/login{f'?{query}' if query else ''}", 303)
 
 
-def _shown(status: int, title: str) -> Handler:
+def _make_handler(status: int, title: str) -> Handler:
     def handle(request: Request, error: Exception) -> Response:
         response = problem_page(request, status, title, f"{error}.")
         if isinstance(error, Unavailable):

@@ -1,17 +1,26 @@
-"""Templates, and what they may say."""
+"""Templates, what they may say, and small pieces of markup that stand many times on a page.
+
+Widths of bars are attributes of a drawing, not styles: the policy allows no inline style. No piece of
+markup takes a text from outside.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from dpledger.dashboard import formatting as wording
-from dpledger.dashboard import markup
 from dpledger.dashboard.assets import ASSETS, plotly_style_id
+from dpledger.dashboard.views import Left
 
-__all__ = ["Pages"]
+__all__ = ["Pages", "left_bar", "share_bar"]
 
 _FOLDER = Path(__file__).parent / "templates"
+_BAR = (
+    '<svg class="bar {kind}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" '
+    'focusable="false"><rect class="track" width="100" height="10"></rect>{parts}</svg>'
+)
 
 
 class Pages:
@@ -39,14 +48,44 @@ class Pages:
             "step": wording.step_text,
         }
         self._environment.globals |= {
-            "left_bar": markup.left_bar,
-            "minute": markup.minute,
+            "left_bar": left_bar,
+            "minute": _minute,
             "plotly_style_id": plotly_style_id(),
-            "share_bar": markup.share_bar,
-            "time": markup.time,
+            "share_bar": share_bar,
+            "time": _time,
             "versions": {name: asset.version for name, asset in ASSETS.items()},
         }
 
     def render(self, template: str, **values: Any) -> str:
         """One page."""
         return self._environment.get_template(template).render(values)
+
+
+def left_bar(left: Left, wide: bool = False) -> Markup:
+    """What is left, and behind it what is reserved."""
+    rest, held = 100.0 * left.fraction, 100.0 * left.reserved
+    parts = f'<rect class="left" width="{rest:.2f}" height="10"></rect>'
+    if held > 0.0:
+        parts += f'<rect class="held" x="{rest:.2f}" width="{held:.2f}" height="10"></rect>'
+    kind = f"{left.level} wide" if wide else left.level
+    return Markup(_BAR.format(kind=kind, parts=parts))
+
+
+def share_bar(share: float, held: float = 0.0) -> Markup:
+    """What was spent of the whole budget, and behind it what is held; ``share`` is both together."""
+    end = 100.0 * min(share, 1.0)
+    used = max(0.0, end - 100.0 * min(held, 1.0))
+    parts = f'<rect class="used" width="{used:.2f}" height="10"></rect>'
+    if held > 0.0:
+        parts += f'<rect class="held" x="{used:.2f}" width="{end - used:.2f}" height="10"></rect>'
+    return Markup(_BAR.format(kind="spent", parts=parts))
+
+
+def _time(at_us: int) -> Markup:
+    """A time to the second."""
+    return Markup(f'<time datetime="{wording.instant_iso(at_us)}">{wording.instant_text(at_us)}</time>')
+
+
+def _minute(at_us: int) -> Markup:
+    """A time to the minute."""
+    return Markup(f'<time datetime="{wording.instant_iso(at_us)}">{wording.minute_text(at_us)}</time>')

@@ -267,7 +267,7 @@ def _dataset_item(summary: DatasetSummary) -> DatasetItem:
     return DatasetItem(
         state.name,
         summary.row.description,
-        _left(state),
+        _compute_left(state),
         state.budget.accounting,
         state.whole.open_reservations,
         state.partitions,
@@ -276,7 +276,7 @@ def _dataset_item(summary: DatasetSummary) -> DatasetItem:
     )
 
 
-def _left(state: LedgerState) -> Left:
+def _compute_left(state: LedgerState) -> Left:
     """What is left, from the ledger itself: the list, the pages and the API say the same."""
     budget, committed = state.budget, state.committed_for(None)
     fraction = budget.fraction_left(committed)
@@ -312,7 +312,7 @@ def dataset_page(
     holds = reader.held(state.dataset_id)
     return DatasetPage(
         row=row,
-        left=_left(state),
+        left=_compute_left(state),
         rule=wording.rule_text(budget),
         points=points,
         # A pace at which nothing is granted leads to no day.
@@ -371,10 +371,10 @@ def _count(holds: Iterable[Held]) -> int:
 def _largest_holders(state: LedgerState, holds: Holds, rows: Sequence[RunRow], at: int) -> list[str]:
     """Who holds most among those that are not shown for what they have spent."""
     others = set(holds) - {row.name for row in rows}
-    return sorted(others, key=lambda name: (-_held(state.budget, holds[name], at), name))[:MOST_SPENDERS]
+    return sorted(others, key=lambda name: (-_sum_held(state.budget, holds[name], at), name))[:MOST_SPENDERS]
 
 
-def _held(budget: Budget, holds: Iterable[Held], at: int) -> float:
+def _sum_held(budget: Budget, holds: Iterable[Held], at: int) -> float:
     if budget.filter.allocates:  # of different allocations, whose amounts do not add up
         return 0.0
     return sum(figures.share(budget, each.amounts, at) for each in holds)
@@ -390,7 +390,7 @@ def _spenders(state: LedgerState, rows: Iterable[RunRow], holds: Holds, at: int)
 
 def _spender(state: LedgerState, row: RunRow, holds: Iterable[Held], at: int) -> Spender:
     budget, holds = state.budget, list(holds)
-    spent, held = figures.share(budget, row.amounts, at), _held(budget, holds, at)
+    spent, held = figures.share(budget, row.amounts, at), _sum_held(budget, holds, at)
     share = spent + held
     if state.partitions:
         most = figures.share(budget, state.committed_for(None), at)
@@ -532,7 +532,7 @@ def run_page(reader: DashboardReader, name: str, run: str, before: int) -> RunPa
     return RunPage(
         row=row,
         run=_spender(state, spent, [each for each in reader.held(state.dataset_id) if each.run == run], at),
-        left=_left(state),
+        left=_compute_left(state),
         coordinate=_coordinate(budget, at),
         steps=points,
         noise=figures.noise_points(steps),

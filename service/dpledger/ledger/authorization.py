@@ -79,7 +79,7 @@ class _Batch:
         allocation = None
         try:
             if isinstance(charge, Charge):
-                allocation = self.unit.spent_allocation(spend.allocation)
+                allocation = self.unit.allocation_to_spend(spend.allocation)
                 charge = self.unit.fitting(charge, allocation)
         except (LedgerError, AccountingError) as error:
             charge = error
@@ -159,7 +159,7 @@ def spend_in(
     """Decide one spend in an open unit of work."""
     if spend.seen_sample is not None:
         _check_sample(transaction, unit.state, spend)
-    allocation = unit.spent_allocation(spend.allocation)
+    allocation = unit.allocation_to_spend(spend.allocation)
     partition = unit.partition(spend.partition)
     command = Authorize(charge, spend.run, partition, spend.seen_sample, allocation)
     return unit.spend(command, actor, call)

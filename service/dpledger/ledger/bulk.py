@@ -198,7 +198,7 @@ def _item(
         return _failure(charge)
     try:
         unit = units[spend.dataset]
-        charge = unit.fitting(charge, unit.spent_allocation(spend.allocation))
+        charge = unit.fitting(charge, unit.allocation_to_spend(spend.allocation))
         outcome = spend_in(transaction, unit, spend, charge, actor, None)
     except (LedgerError, AccountingError) as error:
         if mode == "all-or-nothing":

@@ -77,7 +77,7 @@ def check_equal_sizes(state: LedgerState, step: Step, partition: str | None) -> 
         return
     raise Unproven(
         "samples without replacement and output-mixture need neighbours with equally many records, and "
-        f"under partition_key private a neighbour may have one record more or less in {partition!r}. Look at "
+        f"under partition_key private a neighbour may have one record more or less in {partition!r}. Use "
         "the partition in full, spend on the whole dataset, or open the dataset with partition_key fixed if "
         "records never change their partition, or with adjacency add-remove for Poisson samples"
     )
@@ -99,7 +99,7 @@ class Charger:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._states: dict[str, LedgerState] = {}
-        self._allocated: OrderedDict[tuple[str, str], Budget] = OrderedDict()
+        self._inner_budgets: OrderedDict[tuple[str, str], Budget] = OrderedDict()
         self._charges: OrderedDict[Any, Charge] = OrderedDict()
         self._guard = threading.Lock()
 
@@ -136,7 +136,7 @@ class Charger:
         return state.budget, state.adjacency
 
     def _compute(self, spend: Spend) -> Charge:
-        budget, adjacency = self._spent_budget(spend)
+        budget, adjacency = self._budget_for(spend)
         if spend.seen_sample is not None:
             check_second_look(budget)
         sample = spend.sample if spend.seen_sample is None else Sample()
@@ -144,7 +144,7 @@ class Charger:
         allocated = spend.allocation is not None
         return charge_for(budget, step, spend.purpose, spend.item, allocated=allocated)
 
-    def _spent_budget(self, spend: Spend) -> tuple[Budget, Adjacency]:
+    def _budget_for(self, spend: Spend) -> tuple[Budget, Adjacency]:
         """The budget that a spend is charged to, the dataset's or the allocation's, and the adjacency."""
         name, state = spend.dataset, self._state(spend.dataset)
         if (spend.allocation is not None) is not state.budget.filter.allocates:
@@ -157,14 +157,14 @@ class Charger:
 
     def _allocation_budget(self, dataset: str, name: str) -> Budget:
         """An allocation's budget, which never changes; raises NotFound."""
-        known = self._allocated.get((dataset, name))
+        known = self._inner_budgets.get((dataset, name))
         if known is None:
             state = self._states[dataset] = self._storage.dataset(dataset).state
             found = self._storage.allocation(state.dataset_id, name)
             if found is None:
                 raise NotFound("allocation", name)
             known = found.budget
-            self._keep(self._allocated, (dataset, name), known)
+            self._keep(self._inner_budgets, (dataset, name), known)
         return known
 
     def _state(self, name: str) -> LedgerState:

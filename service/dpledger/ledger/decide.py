@@ -197,7 +197,7 @@ def decide_in_general(state: LedgerState, command: Command, stamp: Stamp) -> Gra
         if not would_fit(state, command):
             return _allocation_refusal(state, command)
     elif isinstance(command, (Authorize, Reserve)) and not would_fit(state, command):
-        return _refusal(_spent_ledger(state, command.allocation), command)
+        return _refusal(_ledger_for(state, command.allocation), command)
     entry = _entry(state, command, stamp)
     after, partitions, allocation = apply(state, command)
     linked = replace(after, sequence=entry.sequence, head=entry.hash)
@@ -214,11 +214,11 @@ def would_fit(state: LedgerState, command: Authorize | Reserve | Allocate) -> bo
         return False
     if command.allocation is not None and command.allocation.returned:
         return False
-    ledger = _spent_ledger(state, command.allocation)
+    ledger = _ledger_for(state, command.allocation)
     return ledger.fits(ledger.amounts_of(command.charge), command.partition, _times(command))
 
 
-def _spent_ledger(state: LedgerState, allocation: Allocation | None) -> LedgerState:
+def _ledger_for(state: LedgerState, allocation: Allocation | None) -> LedgerState:
     """The ledger that a spend is decided on: the dataset's own, or that within the allocation."""
     return state if allocation is None else ledger_within(state, allocation)
 
@@ -297,7 +297,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         _number(command.partition),
         command.charge.fingerprint,
         sample=command.sample,
-        allocation=_opened_at(command.allocation),
+        allocation=_sequence_of(command.allocation),
     )
 
 
@@ -319,7 +319,7 @@ def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
             "run": command.run,
             "charge": command.charge.fingerprint,
             "partition": _number(command.partition),
-            "allocation": _opened_at(command.allocation),
+            "allocation": _sequence_of(command.allocation),
             "times": command.times,
             "expires_at_us": command.expires_at_us,
         }
@@ -330,7 +330,7 @@ def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
             "used": command.used if isinstance(command, Settle) else held.times,
             "run": held.run,
             "partition": _number(held.partition),
-            "allocation": _opened_at(held.allocation),
+            "allocation": _sequence_of(held.allocation),
             **_stated(command),
         }
     if isinstance(command, (Allocate, ReturnAllocation)):
@@ -368,7 +368,7 @@ def _number(partition: Partition | None) -> int | None:
     return None if partition is None else partition.number
 
 
-def _opened_at(allocation: Allocation | None) -> int | None:
+def _sequence_of(allocation: Allocation | None) -> int | None:
     return None if allocation is None else allocation.sequence
 
 
@@ -383,7 +383,7 @@ def apply(state: LedgerState, command: Command) -> Applied:
         if held.allocation is None:
             return _spend(state, command)
         within = _spend(ledger_within(state, held.allocation), command).state
-        placed, moved = place_ledger(state, held.allocation, within, 1, _released(command))
+        placed, moved = place_ledger(state, held.allocation, within, 1, _count_releases(command))
         return Applied(placed, allocation=moved)
     if isinstance(command, ChangeBudget):
         return Applied(_changed(state, command.budget))
@@ -405,7 +405,7 @@ def _spend(state: LedgerState, command: Authorize | Reserve | Settle | Expire) -
     return _close(state, command)
 
 
-def _released(command: Authorize | Reserve | Settle | Expire) -> int:
+def _count_releases(command: Authorize | Reserve | Settle | Expire) -> int:
     """How many repetitions may have been released with it."""
     if isinstance(command, Settle):
         return command.used

@@ -80,9 +80,9 @@ class LedgerReader:
             "fraction": budget.fraction_left(committed),
             **budget.filter.analysis(budget),
         }
-        return {**found, **self._allocated(state)} if budget.filter.allocates else found
+        return {**found, **self._allocation_sums(state)} if budget.filter.allocates else found
 
-    def _allocated(self, state: LedgerState) -> dict[str, Any]:
+    def _allocation_sums(self, state: LedgerState) -> dict[str, Any]:
         """What a shared budget has handed out, and to how many allocations."""
         taken, returned = self._storage.allocation_counts(state.dataset_id)
         amounts = state.budget.filter.coordinates(state.budget, state.shown_for(None))

@@ -67,6 +67,7 @@ class Replay:
         self.partitions: dict[int, Partition] = {}
         self.allocations: dict[int, Allocation] = {}
         """By the sequence number of the entry that opened each."""
+        self._allocation_names: set[str] = set()
         self.head = GENESIS
         self.sequence = 0
 
@@ -162,9 +163,9 @@ class Replay:
             held, run, until = _present(entry, charge), entry.run or "", entry.expires_at_us or 0
             return Reserve(held, run, entry.times or 0, until, partition, allocation)
         if entry.kind in (EntryKind.ALLOCATED, EntryKind.ALLOCATION_RETURNED):
-            return self._allocating(entry, allocation)
+            return self._to_allocation_command(entry, allocation)
         if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED):
-            return self._closing(entry, partition, allocation)
+            return self._to_closing(entry, partition, allocation)
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.BUDGET_CHANGED:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
@@ -173,7 +174,9 @@ class Replay:
         own = detail["budget"]
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
 
-    def _allocating(self, entry: Entry, allocation: Allocation | None) -> Allocate | ReturnAllocation:
+    def _to_allocation_command(
+        self, entry: Entry, allocation: Allocation | None
+    ) -> Allocate | ReturnAllocation:
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.ALLOCATION_RETURNED:
             if allocation is None or not allocation.is_untouched:
@@ -181,22 +184,23 @@ class Replay:
             return ReturnAllocation(allocation, detail["reason"])
         name, epsilon, delta = detail["name"], detail["epsilon"], detail["delta"]
         budget = Budget.from_document(detail["budget"])
-        if any(each.name == name for each in self.allocations.values()):
+        if name in self._allocation_names:
             raise BrokenLedger(entry.sequence, f"opens allocation {name!r}, which was opened before")
         if budget.filter.allocates or (budget.target.get("epsilon"), budget.target.get("delta")) != (
             epsilon,
             delta,
         ):
             raise BrokenLedger(entry.sequence, "allocates another epsilon and delta than its budget has")
+        self._allocation_names.add(name)
         return Allocate(name, entry.actor, epsilon, delta, budget, detail.get("reason"))
 
-    def _closing(
+    def _to_closing(
         self, entry: Entry, partition: Partition | None, allocation: Allocation | None
     ) -> Settle | Expire:
         held = self.reservations.pop(entry.reservation or 0, None)
         if held is None:
             raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")
-        if _opened_at(held.allocation) != entry.allocation:
+        if _sequence_of(held.allocation) != entry.allocation:
             raise BrokenLedger(entry.sequence, "closes a reservation of another allocation")
         current = replace(held, partition=partition, allocation=allocation)
         return Expire(current) if entry.kind is EntryKind.EXPIRED else Settle(current, entry.used or 0)
@@ -215,7 +219,7 @@ class Replay:
         )
 
 
-def _opened_at(allocation: Allocation | None) -> int | None:
+def _sequence_of(allocation: Allocation | None) -> int | None:
     return None if allocation is None else allocation.sequence
 
 

@@ -213,7 +213,7 @@ class LedgerService:
         asked = self.charge(spend)
 
         def work(_transaction: Transaction, unit: UnitOfWork) -> ReservationGrant | SpendRefusal:
-            allocation = unit.spent_allocation(spend.allocation)
+            allocation = unit.allocation_to_spend(spend.allocation)
             charge = unit.fitting(asked, allocation)
             expires = unit.stamp(call.actor).at_us + int(seconds * 1e6)
             partition = unit.partition(spend.partition)

@@ -92,7 +92,7 @@ class UnitOfWork:
             self._allocations.update(self._transaction.allocations(self.state.dataset_id, [name]))
         return self._allocations[name]
 
-    def spent_allocation(self, name: str | None) -> Allocation | None:
+    def allocation_to_spend(self, name: str | None) -> Allocation | None:
         """The allocation that a spend names, which must suit the dataset's budget and not be returned."""
         check_names_allocation(self.state, name)
         if name is None:

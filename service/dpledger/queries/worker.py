@@ -22,7 +22,7 @@ READY = b"ready\n"
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 4 * 2**30
 LOW_PRIORITY = 10
-"""A tenth of a processor that others want too; at the lowest, no question would be answered in time."""
+"""A tenth of a processor that others want too; at the lowest, no query would be answered in time."""
 
 
 class _TooLong(BaseException):
@@ -55,7 +55,7 @@ def bounded_outcome(line: str, cpu_seconds: float = CPU_SECONDS) -> Outcome:
     except _TooLong:
         return Failure(FailureKind.TOO_HARD, f"No answer within {cpu_seconds:g} s of processor time.")
     except MemoryError:
-        return Failure(FailureKind.TOO_HARD, "No answer within the memory that a question may take.")
+        return Failure(FailureKind.TOO_HARD, "No answer within the memory that a query may take.")
 
 
 @contextlib.contextmanager

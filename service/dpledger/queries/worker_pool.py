@@ -1,10 +1,10 @@
 """Queues queries for the worker process and caches their answers.
 
-One worker answers one question after another. Whoever asks has a line of their own, and the worker takes
-from each in turn: nobody's questions fill another's line. Few may wait in one: when it is full, the answer
-is 503 at once, so that questions never pile up in front of authorizations. Equal questions share one answer,
-and pure answers are kept and given again without the worker, at a measured pace. A question keeps its
-place when its asker is told to come back, so asking again goes on where it was.
+One worker answers one query after another. Whoever asks has a line of their own, and the worker takes
+from each in turn: nobody's queries fill another's line. Few may wait in one: when it is full, the answer
+is 503 at once, so that queries never pile up in front of authorizations. Equal queries share one answer,
+and pure answers are kept and given again without the worker, at a measured pace. A query keeps its
+place when its asker has to come back, so asking again goes on where it was.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ LONGEST_RETRY_SECONDS = 10
 PACE_SECONDS = 0.01
 BUSY_PACE_SECONDS = 0.04
 BURST = 20
-"""Beyond a burst, 100 questions a second, and 25 while authorizations are decided: reading and answering
-them takes the event loop's time, and computing them the processor's, of which both may share one."""
+"""Beyond a burst, 100 queries per second, and 25 while authorizations are decided: reading them and
+writing answers takes the event loop's time, computing them the processor's, and both may share one."""
 LONGEST_PAUSE_SECONDS = 2.0
 _KEPT = 1024
 _AVERAGED = 8
@@ -46,16 +46,16 @@ _FORGOTTEN_SECONDS = 10.0
 _LONGEST_LINE = 16 * 2**20
 _COMMAND = (sys.executable, "-m", "dpledger.queries.worker")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_FULL = Failure(FailureKind.BUSY, f"{MOST_WAITING} questions are waiting. Ask again in a moment.")
+_FULL = Failure(FailureKind.BUSY, f"{MOST_WAITING} queries are waiting. Ask again in a moment.")
 _LATE = Failure(FailureKind.BUSY, f"The machine did not get to the answer within {WALL_SECONDS:g} s.")
 _LATER = Failure(
-    FailureKind.BUSY, f"No answer within {PATIENCE_SECONDS:g} s; the question keeps its place. Ask again."
+    FailureKind.BUSY, f"No answer within {PATIENCE_SECONDS:g} s; the query keeps its place. Ask again."
 )
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A question in the line."""
+    """A query in the line."""
 
     key: bytes
     line: bytes
@@ -94,7 +94,7 @@ class _Lines:
 
 
 class WorkerPool:
-    """Asks the worker, which is started with the first question."""
+    """Asks the worker, which is started with the first query."""
 
     def __init__(
         self, command: tuple[str, ...] = _COMMAND, *, deciding: Callable[[], bool] = lambda: False
@@ -112,7 +112,7 @@ class WorkerPool:
 
     @property
     def waiting(self) -> int:
-        """How many questions stand in the lines."""
+        """How many queries stand in the lines."""
         return self._lines.waiting
 
     @property
@@ -120,12 +120,12 @@ class WorkerPool:
         """After how long it is worth to ask again: about as long as half of those who wait will take."""
         return min(max(RETRY_SECONDS, math.ceil(self.waiting * self._seconds / 2)), LONGEST_RETRY_SECONDS)
 
-    async def ask(self, question: Query, asker: str = "") -> Outcome:
+    async def ask(self, query: Query, asker: str = "") -> Outcome:
         """The outcome of a pure query; ``asker`` says in whose line it waits."""
         if not await self._turn(asker):
             self.outcomes["full"] += 1
             return _FULL
-        line = canonical(question).encode() + b"\n"
+        line = canonical(query).encode() + b"\n"
         key = hashlib.sha256(line).digest()
         known = self._kept.get(key)
         if known is not None:
@@ -139,7 +139,7 @@ class WorkerPool:
         return found
 
     async def close(self) -> None:
-        """Let the worker go; who still waits is told to ask again."""
+        """Let the worker go; who still waits gets an answer that says to ask again."""
         if self._work is not None:
             self._work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -150,7 +150,7 @@ class WorkerPool:
         await self._dismiss()
 
     async def _turn(self, asker: str) -> bool:
-        """Wait until it is this question's turn, so that many of them leave most of the loop to others.
+        """Wait until it is this query's turn, so that many of them leave most of the loop to others.
 
         False at once if that would take too long. Those who ask much share the pace.
         """
@@ -196,7 +196,7 @@ class WorkerPool:
             worker = self._worker or await self._start()
             return from_line(await asyncio.wait_for(_exchange(worker, line), WALL_SECONDS))
         except (TimeoutError, OSError, ValueError) as error:
-            log_event("questions' worker dismissed", reason=type(error).__name__)
+            log_event("query worker stopped", reason=type(error).__name__)
             await self._dismiss()
             return _LATE
 

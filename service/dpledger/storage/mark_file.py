@@ -52,7 +52,7 @@ class MarkFile:
         self.path = path
         self._using = threading.Lock()
         try:
-            self._connection = _opened(path, read_only)
+            self._connection = _open(path, read_only)
             if not read_only:
                 self._prepare(instance)
             (found,) = self._connection.execute("SELECT instance FROM ledger").fetchone() or (instance,)
@@ -131,7 +131,7 @@ class MarkFile:
             self._connection.close()
 
 
-def _opened(path: Path, read_only: bool) -> sqlite3.Connection:
+def _open(path: Path, read_only: bool) -> sqlite3.Connection:
     if read_only:
         address = f"{path.resolve().as_uri()}?mode=ro"
         return sqlite3.connect(

@@ -1,7 +1,7 @@
 """The schema, declared once for both databases; the migrations are checked against it.
 
 Every ledger table's key starts with the dataset's id, so that an engine that shards by it serves the
-same schema. Names (actors, runs), charges and budgets are kept once a dataset and referred to by small
+same schema. Names (actors, runs), charges and budgets are kept once per dataset and referred to by small
 numbers: an entry stays small however long a step description is.
 
 Other indexes start with what they are for. A planner without statistics, in a database that is a minute
@@ -359,7 +359,7 @@ answers = Table(
     Column("body", Text, nullable=False),
 )
 
-# A dataset that was seen beyond a threshold, in ten-thousandths of its budget, until somebody was told.
+# A dataset that was seen beyond a threshold, in ten-thousandths of its budget, until it was delivered.
 alerts = Table(
     "alerts",
     metadata,

@@ -1,8 +1,5 @@
 """Private estimators: what they learn, what they charge, and how scikit-learn handles them."""
 
-# X is what everybody calls it.
-# ruff: noqa: N806
-
 import itertools
 import pickle
 import sys
@@ -192,7 +189,7 @@ class Missing:
 
 
 def reported(kind: Any) -> dict[str, Any]:
-    """What a classifier must be told."""
+    """What a classifier must be given."""
     return {} if kind is PrivateLinearRegression else {"classes": (0, 1)}
 
 

@@ -231,7 +231,7 @@ def test_of_two_accountants_of_one_optimizer_the_last_decides(ledger: Ledger) ->
 
 
 def test_an_account_with_a_journal_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    """A restarted job would be told the old yes again, and Opacus would draw other noise to it."""
+    """A restarted job would get the old yes again, and Opacus would draw other noise to it."""
     account = account_of(ledger)
     with pytest.raises(ValueError, match="journal"):
         Training(account.dataset.run("job", journal=tmp_path / "job.journal"))

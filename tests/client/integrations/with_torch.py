@@ -3,9 +3,6 @@
 The name keeps this file out of ``make test``, whose environment does not.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N806
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

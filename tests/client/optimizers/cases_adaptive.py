@@ -26,16 +26,16 @@ COMMON: dict[str, Any] = {
 }
 
 
-def _loss(w: Floats, X: Floats, y: Floats) -> float:  # noqa: N803
+def _loss(w: Floats, X: Floats, y: Floats) -> float:
     return float(np.mean(np.log(1.0 + np.exp(-y * (X @ w)))) + LAMBDA * np.sum(w**2) / 2.0)
 
 
-def _gradient(w: Floats, X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _gradient(w: Floats, X: Floats, y: Floats) -> Floats:
     slopes = -y / (1.0 + np.exp(y * (X @ w)))
     return np.asarray((slopes[:, None] * X).mean(axis=0) + LAMBDA * w)
 
 
-def _best_steps(X: Floats, y: Floats, radius: float = np.inf) -> Floats:  # noqa: N803
+def _best_steps(X: Floats, y: Floats, radius: float = np.inf) -> Floats:
     """Normalised steepest descent whose every step is the best of a grid that follows the steps taken."""
     w, longest, taken = np.zeros(X.shape[1]), 0.5, []
     for _ in range(STEPS):
@@ -54,12 +54,12 @@ def _best_steps(X: Floats, y: Floats, radius: float = np.inf) -> Floats:  # noqa
     return w
 
 
-def _within_ball(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _within_ball(X: Floats, y: Floats) -> Floats:
     return _best_steps(X, y, RADIUS)
 
 
 def charged_rho(result: Result) -> float:
-    """ρ_ng once an iteration and its growth at each repetition, ρ_nmax for each selection."""
+    """ρ_ng once per iteration and its growth at each repetition, ρ_nmax for each selection."""
     rho, total = GRADIENT_RHO, 0.0
     for record in result.history:
         measurements = record.details["measurements"]

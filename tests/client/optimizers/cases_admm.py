@@ -1,8 +1,5 @@
 """ADMM with noise on a sample's gradient, and with noise on the model."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import math
 
 import numpy as np

@@ -19,20 +19,20 @@ STEPS, LAMBDA, RADIUS = 20, 0.1, 0.6
 ROW_NORM = 0.9
 
 
-def _short(X: Floats) -> Floats:  # noqa: N803
+def _short(X: Floats) -> Floats:
     """Rows of norm ROW_NORM at most, less the margin that clipping leaves."""
     limit = ROW_NORM * (1.0 - 2.0**-20)
     return np.array([row * min(1.0, limit / np.sqrt(row @ row)) for row in X])
 
 
-def _logistic_sum(w: Floats, X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _logistic_sum(w: Floats, X: Floats, y: Floats) -> Floats:
     total = np.zeros_like(w)
     for row, label in zip(X, y, strict=True):
         total = total - label * row / (1.0 + np.exp(label * row @ w))
     return total
 
 
-def _descent(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _descent(X: Floats, y: Floats) -> Floats:
     short, w = _short(X), np.zeros(X.shape[1])
     eta = 2.0 / (ROW_NORM**2 / 4.0 + 2.0 * LAMBDA)
     for _ in range(STEPS):
@@ -40,7 +40,7 @@ def _descent(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _least_squares_descent(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _least_squares_descent(X: Floats, y: Floats) -> Floats:
     w = np.zeros(X.shape[1])
     for iteration in range(1, STEPS + 1):
         moved = w - 1.0 / iteration * np.mean([(row @ w - label) * row for row, label in zip(X, y)], axis=0)  # noqa: B905
@@ -48,7 +48,7 @@ def _least_squares_descent(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _exact(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _exact(X: Floats, y: Floats) -> Floats:
     """Newton's method on the regularised sum of logistic losses."""
     short, w = _short(X), np.zeros(X.shape[1])
     for _ in range(30):
@@ -59,7 +59,7 @@ def _exact(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _exact_svm(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _exact_svm(X: Floats, y: Floats) -> Floats:
     """Gradient descent, long enough, on the huberized hinge loss with both regularisers."""
     w = np.zeros(X.shape[1])
     for _ in range(3000):
@@ -69,7 +69,7 @@ def _exact_svm(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _genes(X: Floats, y: Floats, strength: float = 0.0) -> Floats:  # noqa: N803
+def _genes(X: Floats, y: Floats, strength: float = 0.0) -> Floats:
     random = np.random.default_rng(3)
     candidates = random.uniform(-2.0, 2.0, (30, X.shape[1]))
     for generation in range(8):
@@ -90,7 +90,7 @@ def _genes(X: Floats, y: Floats, strength: float = 0.0) -> Floats:  # noqa: N803
     return np.asarray(best[0])
 
 
-def _poisson_sgd(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _poisson_sgd(X: Floats, y: Floats) -> Floats:
     w = np.zeros(X.shape[1])
     for _ in range(STEPS):
         rows = poisson(RECORDS, 6 / RECORDS, current_noise().bits)
@@ -98,7 +98,7 @@ def _poisson_sgd(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _fixed_size_sgd(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _fixed_size_sgd(X: Floats, y: Floats) -> Floats:
     w, iterates = np.zeros(X.shape[1]), []
     for _ in range(STEPS):
         iterates.append(w)
@@ -162,7 +162,7 @@ CASES = [
             8, epsilon=0.3, loss_clip=3.0, population=30, parents=5, half_width=2.0, mutation=1.0, seed=3
         ),
         objective=Logistic(L2(0.5)),
-        textbook=lambda X, y: _genes(X, y, 0.5),  # noqa: N803
+        textbook=lambda X, y: _genes(X, y, 0.5),
     ),
     Case(
         name="privgene, replace-one",

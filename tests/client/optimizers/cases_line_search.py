@@ -1,8 +1,5 @@
 """DP-BLSGD and DP-BLGD."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from typing import Any
 
 import numpy as np

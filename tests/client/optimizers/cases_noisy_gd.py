@@ -13,21 +13,21 @@ from tests.client.optimizers.contract import Case
 STEPS, ETA, LAMBDA, RADIUS = 20, 0.5, 0.1, 0.6
 
 
-def _mean_gradient(w: Floats, X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _mean_gradient(w: Floats, X: Floats, y: Floats) -> Floats:
     total = LAMBDA * w
     for row, label in zip(X, y, strict=True):
         total = total - label * row / (1.0 + np.exp(label * row @ w)) / len(X)
     return total
 
 
-def _last(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _last(X: Floats, y: Floats) -> Floats:
     w = np.zeros(X.shape[1])
     for _ in range(STEPS):
         w = w - ETA * _mean_gradient(w, X, y)
     return w
 
 
-def _projected_average(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _projected_average(X: Floats, y: Floats) -> Floats:
     w, iterates = np.zeros(X.shape[1]), []
     for iteration in range(1, STEPS + 1):
         iterates.append(w)

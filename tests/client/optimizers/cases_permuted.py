@@ -20,12 +20,12 @@ def _batches(order: Integers) -> list[Integers]:
     return [order[:18]] + [order[start : start + 17] for start in range(18, RECORDS, 17)]
 
 
-def _logistic_gradient(w: Floats, X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _logistic_gradient(w: Floats, X: Floats, y: Floats) -> Floats:
     slopes = -y / (1.0 + np.exp(y * (X @ w)))
     return np.asarray((slopes[:, None] * X).mean(axis=0) + LAMBDA * w)
 
 
-def _shrinking(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _shrinking(X: Floats, y: Floats) -> Floats:
     w, batches = np.zeros(X.shape[1]), _batches(permutation(len(X), current_noise().bits))
     for s in range(1, EPOCHS + 1):
         for rows in batches:
@@ -33,7 +33,7 @@ def _shrinking(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _fixed_in_order(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _fixed_in_order(X: Floats, y: Floats) -> Floats:
     """Least squares within a ball."""
     w = np.zeros(X.shape[1])
     for _ in range(EPOCHS):
@@ -44,7 +44,7 @@ def _fixed_in_order(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _restarting(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _restarting(X: Floats, y: Floats) -> Floats:
     """Algorithm 3.3 with η₀/h: two averages, and an epoch after the second."""
     w, batches = np.zeros(X.shape[1]), _batches(permutation(len(X), current_noise().bits))
     h, iterates = 0, []
@@ -58,7 +58,7 @@ def _restarting(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _averaging(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _averaging(X: Floats, y: Floats) -> Floats:
     """The same with η₀/s."""
     w, batches, iterates = np.zeros(X.shape[1]), _batches(permutation(len(X), current_noise().bits)), []
     for s in range(1, EPOCHS + 1):

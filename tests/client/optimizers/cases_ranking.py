@@ -4,9 +4,6 @@ The textbook forms are losses written out plainly; their gradients come from com
 f'(w) = Im f(w + ih)/h, exact to rounding.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 from collections.abc import Callable
 from typing import Any

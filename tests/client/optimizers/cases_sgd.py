@@ -15,7 +15,7 @@ from tests.client.optimizers.contract import RECORDS, Case
 STEPS, LAMBDA, RADIUS = 20, 0.1, 0.6
 
 
-def _mean_gradient(w: Floats, X: Floats, y: Floats, size: float) -> Floats:  # noqa: N803
+def _mean_gradient(w: Floats, X: Floats, y: Floats, size: float) -> Floats:
     total = LAMBDA * w
     for row, label in zip(X, y, strict=True):
         total = total - label * row / (1.0 + np.exp(label * row @ w)) / size
@@ -26,7 +26,7 @@ def _coins(expected: float) -> Integers:
     return poisson(RECORDS, expected / RECORDS, current_noise().bits)
 
 
-def _momentum(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _momentum(X: Floats, y: Floats) -> Floats:
     w, velocity = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for _ in range(STEPS):
         rows = _coins(30)
@@ -35,7 +35,7 @@ def _momentum(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _one_record(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _one_record(X: Floats, y: Floats) -> Floats:
     """The lectures' noisy SGD: one record without replacement, projected, the uniform average."""
     w, iterates = np.zeros(X.shape[1]), []
     for iteration in range(1, STEPS + 1):
@@ -46,7 +46,7 @@ def _one_record(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return np.asarray(np.mean(iterates, axis=0))
 
 
-def _weighted(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _weighted(X: Floats, y: Floats) -> Floats:
     w, iterates = np.zeros(X.shape[1]), []
     for _ in range(STEPS):
         iterates.append(w)
@@ -56,7 +56,7 @@ def _weighted(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return np.asarray(weights @ np.array(iterates) / weights.sum())
 
 
-def _adam(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _adam(X: Floats, y: Floats) -> Floats:
     w = first = second = np.zeros(X.shape[1])
     for t in range(1, STEPS + 1):
         rows = _coins(30)
@@ -66,7 +66,7 @@ def _adam(X: Floats, y: Floats) -> Floats:  # noqa: N803
     return w
 
 
-def _corrected_adam(X: Floats, y: Floats) -> Floats:  # noqa: N803
+def _corrected_adam(X: Floats, y: Floats) -> Floats:
     """The noise's variance is taken off the second moment, of which at least 1e-6 is left."""
     w = first = second = np.zeros(X.shape[1])
     for t in range(1, STEPS + 1):

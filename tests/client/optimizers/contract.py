@@ -85,7 +85,7 @@ class Case:
 
     def run(self, account: Account, method: Method | None = None, data: Any = None, **more: Any) -> Result:
         """Run the method on the problem."""
-        X, y = self.data() if data is None else data  # noqa: N806
+        X, y = self.data() if data is None else data
         chosen = method or self.method
         return minimize(
             self.objective, X, y, account=account, method=chosen, progress=False, **(self.options | more)
@@ -111,7 +111,7 @@ class Draw:
 
 
 class Watch:
-    """Notes each question, each look at the data and each draw of noise, in their order."""
+    """Records each request, each read of the data and each draw of noise, in their order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -221,7 +221,7 @@ def watching(dataset: Dataset | None = None) -> Iterator[Watch]:
     watch.dataset = dataset
     with pytest.MonkeyPatch.context() as patch:
         _watch_releases(patch, watch)
-        _watch_questions(patch, watch)
+        _watch_requests(patch, watch)
         yield watch
 
 
@@ -242,7 +242,7 @@ def _watch_releases(patch: pytest.MonkeyPatch, watch: Watch) -> None:
     patch.setattr(Hold, "release", watched_hold)
 
 
-def _watch_questions(patch: pytest.MonkeyPatch, watch: Watch) -> None:
+def _watch_requests(patch: pytest.MonkeyPatch, watch: Watch) -> None:
     def watched(ask: Callable[..., Any]) -> Callable[..., Any]:
         def asked(*args: Any, **named: Any) -> Any:
             try:

@@ -1,8 +1,5 @@
 """A-DDP: the five points of the contract for several participants, 500 of them, and what is refused."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -93,7 +90,7 @@ def test_without_noise_it_is_its_textbook_form(open_dataset: Opened) -> None:
     assert result.stop_reason == "finished"
 
 
-def test_the_noise_has_the_scale_that_the_ledger_was_told(open_dataset: Opened) -> None:
+def test_the_noise_has_the_scale_that_was_declared(open_dataset: Opened) -> None:
     dataset, accounts = _opened(open_dataset, [curve_budget()] * 3)
     with watching() as watch, insecure_testing_noise(SEED):
         _run(accounts)
@@ -338,7 +335,7 @@ def test_lists_go_with_methods_of_several_participants(open_dataset: Opened) -> 
         _run(accounts, reserve=5)
     with pytest.raises(ValueError, match="of its own"):
         _run([accounts[0]] * 3)
-    with pytest.raises(ValueError, match="one number or one a participant"):
+    with pytest.raises(ValueError, match="one number or one per participant"):
         _run(accounts, records=[6, 9])
     assert not charged_entries(dataset)
 

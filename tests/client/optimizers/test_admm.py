@@ -1,8 +1,5 @@
 """ADMM: what neighbours may differ by, what was repaired, and that it learns."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -85,7 +82,7 @@ def _released(method: Method, dataset: Dataset, X: Floats, y: Floats) -> list[Fl
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbours_release_values_within_the_sensitivity_the_ledger_was_told(
+def test_neighbours_release_values_within_the_declared_sensitivity(
     open_dataset: Callable[..., Dataset], adjacency: str, seed: int
 ) -> None:
     """ssADMM on everything: the first sum of neighbours, one of which holds a wild record."""

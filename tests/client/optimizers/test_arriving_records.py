@@ -20,7 +20,7 @@ Open = Callable[..., Dataset]
 TWICE = Release(Gaussian(1.0, 3.0), count=2)
 
 
-def _look(open_dataset: Open, X: Any, y: Any, sample: FreshSample) -> AuthorizedBatch:  # noqa: N803
+def _look(open_dataset: Open, X: Any, y: Any, sample: FreshSample) -> AuthorizedBatch:
     dataset = open_dataset(budget=curve_budget(), records=len(X))
     return Asking(Source.of(X, y, dataset.run("job"))).authorized(TWICE, sample)
 
@@ -31,7 +31,7 @@ def _total(batch: Batch) -> float:
 
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_permit_is_not_used_before_and_after_the_data_changed(open_dataset: Open, as_list: bool) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     rows: Any = list(X) if as_list else X
     authorized = _look(open_dataset, rows, y, Full())
     authorized.release(_total)
@@ -42,7 +42,7 @@ def test_a_permit_is_not_used_before_and_after_the_data_changed(open_dataset: Op
 
 
 def test_a_sample_that_was_drawn_stays_what_it_was(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     authorized = _look(open_dataset, X, y, Poisson(0.5))
     seen: list[float] = []
 
@@ -58,7 +58,7 @@ def test_a_sample_that_was_drawn_stays_what_it_was(open_dataset: Open) -> None:
 
 
 def test_records_may_arrive_between_permits(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = open_dataset(budget=curve_budget(), records=len(X))
 
     def arrive(_iterate: Iterate) -> None:
@@ -82,12 +82,12 @@ def test_records_may_arrive_between_permits(open_dataset: Open) -> None:
 )
 def test_data_that_change_within_a_step_of_a_method_end_it(open_dataset: Open, method: Any) -> None:
     class Restless(Logistic):
-        def losses(self, w: Any, X: Any, y: Any) -> Any:  # noqa: N803
+        def losses(self, w: Any, X: Any, y: Any) -> Any:
             found = super().losses(w, X, y)
             X[0] += 0.1
             return found
 
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = open_dataset(budget=curve_budget(), records=len(X))
     with pytest.raises(DataChanged):
         minimize(Restless(), X, y, account=dataset.run("job"), method=method, progress=False)

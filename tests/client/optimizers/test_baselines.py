@@ -1,8 +1,5 @@
 """The baselines beyond the contract: their own bounds, sensitivities, learning, refusals."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import math
 from collections.abc import Callable
@@ -196,17 +193,17 @@ class TestCalibratedSGD:
         result = trained(account_of(ledger), kind(**self.plan, step_size=0.1))
         [release], sample = result.charges[0].releases, result.charges[0].sample
         step = {"sample": sample.fields(), "times": 50, "releases": [release.mechanism.fields()]}
-        question = {"plan": [step], "adjacency": "add-remove", "delta": 1e-5, "method": "rdp"}
+        query = {"plan": [step], "adjacency": "add-remove", "delta": 1e-5, "method": "rdp"}
 
-        assert 0.0 < ledger.ask("compositions", question)["epsilon"] < 0.8
+        assert 0.0 < ledger.ask("compositions", query)["epsilon"] < 0.8
 
     def test_the_advanced_noise_is_what_the_service_says(self, ledger: Ledger) -> None:
         result = trained(account_of(ledger), SGDAdvanced(**self.plan, step_size=0.1))
         mechanism = result.charges[0].releases[0].mechanism.fields()
         step = {"sample": {"scheme": "poisson", "rate": 0.05}, "times": 50, "releases": [mechanism]}
-        question = {"plan": [step], "adjacency": "add-remove", "delta": 1e-5, "method": "advanced"}
+        query = {"plan": [step], "adjacency": "add-remove", "delta": 1e-5, "method": "advanced"}
 
-        assert ledger.ask("compositions", question)["epsilon"] == pytest.approx(0.8, rel=1e-5)
+        assert ledger.ask("compositions", query)["epsilon"] == pytest.approx(0.8, rel=1e-5)
 
     def test_the_short_form_wants_more_noise(self, ledger: Ledger) -> None:
         noises = [

@@ -39,7 +39,7 @@ SGD = DPSGD(80, batch_size=12, clip=1.0, noise_multiplier=2.0, step_size=0.5)
 
 
 def train(account: Account, method: Method = GD, **more: Any) -> Result:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     with insecure_testing_noise(11):
         return minimize(Logistic(), X, y, account=account, method=method, progress=False, **more)
 

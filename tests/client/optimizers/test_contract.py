@@ -62,7 +62,7 @@ def test_without_noise_it_is_its_textbook_form(case: Case, ledger: Ledger) -> No
 
 
 @every_case
-def test_the_noise_has_the_scale_that_the_ledger_was_told(case: Case, ledger: Ledger) -> None:
+def test_the_noise_has_the_scale_that_was_declared(case: Case, ledger: Ledger) -> None:
     residuals: dict[str, list[Floats]] = {"norm": [], "laplace": []}
     for repeat in range(case.repeats):
         dataset = case.opened(ledger, fresh_name())
@@ -95,7 +95,7 @@ def _draws_were_declared(watch: Watch, entries: list[dict[str, Any]]) -> None:
 def test_each_look_at_the_data_follows_its_entry(case: Case, ledger: Ledger) -> None:
     dataset = case.opened(ledger, fresh_name())
     with watching(dataset) as watch, insecure_testing_noise(SEED):
-        X, y = (watch.wrap(array) for array in case.data())  # noqa: N806
+        X, y = (watch.wrap(array) for array in case.data())
         case.run(dataset.run("job"), data=(X, y))
     entries = {entry["id"] for entry in charged_entries(dataset)}
     assert watch.seen
@@ -137,7 +137,7 @@ def test_refused_in_the_middle_it_stops_and_looks_no_more(
 ) -> None:
     whole = _watched_run(case, ledger, None, block)
     costs = [np.array(charge.cost.epsilons) for charge in whole[0].charges]
-    kept = len(costs) // 2  # none of a method that asks once: it is refused at its only question
+    kept = len(costs) // 2  # none of a method that asks once: it is refused at its only request
     covered = np.sum(costs[:kept], axis=0) * (1.0 + 1e-9) if kept else costs[0] / 2.0
     result, watch = _watched_run(case, ledger, curve_budget(covered), block)
     assert result.stop_reason == "budget-exhausted"
@@ -158,6 +158,6 @@ def _watched_run(
 ) -> tuple[Result, Watch]:
     dataset = case.opened(ledger, fresh_name(), budget)
     with watching() as watch, insecure_testing_noise(SEED):
-        X, y = (watch.wrap(array) for array in case.data())  # noqa: N806
+        X, y = (watch.wrap(array) for array in case.data())
         result = case.run(dataset.run("job"), data=(X, y), callback=watch.note, block=block)
     return result, watch

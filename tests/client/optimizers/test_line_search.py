@@ -45,7 +45,7 @@ def _opened(open_dataset: Open, adjacency: str = "add-remove") -> Dataset:
 @settings(max_examples=60)
 def test_a_record_moves_a_query_by_at_most_the_sensitivity(
     objective: Objective,
-    X: Floats,  # noqa: N803
+    X: Floats,
     rows: Floats,
     labels: Floats,
     gradient: Floats,
@@ -92,7 +92,7 @@ def test_noise_on_queries_alone_costs_about_its_budget_times_the_order(ledger: L
 
 @pytest.mark.parametrize("looks", ["fresh", "joint", "again"])
 def test_each_kind_of_looks_is_charged_as_it_says(open_dataset: Open, ledger: Ledger, looks: str) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     method = DPBLSGD(looks=looks, **STOCHASTIC | {"steps": 1, "smallest_on_failure": True})
     with insecure_testing_noise(SEED):
         result = minimize(
@@ -124,7 +124,7 @@ def test_each_kind_of_looks_is_charged_as_it_says(open_dataset: Open, ledger: Le
 
 
 def test_a_reserved_sample_is_not_searched_again_and_nothing_is_spent(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = _opened(open_dataset)
     method = DPBLSGD(looks="again", **STOCHASTIC | {"steps": 1})
     with pytest.raises(ValueError, match="looks='again' goes without reserve"):
@@ -229,7 +229,7 @@ def test_searches_begin_near_the_steps_found_and_never_further() -> None:
 
 
 def test_a_search_that_fails_can_take_the_smallest_step(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     method = DPBLSGD(
         **STOCHASTIC | {"step_size": 1e6, "steps": 1, "smallest_on_failure": True},
         search=Backtracking(max_queries=3),
@@ -252,7 +252,7 @@ def test_a_search_that_fails_can_take_the_smallest_step(open_dataset: Open) -> N
     ],
 )
 def test_it_learns(open_dataset: Open, name: str, adjacency: str, more: dict[str, Any]) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     objective = Logistic(L2(0.01))
     with insecure_testing_noise(SEED):
         result = minimize(
@@ -275,7 +275,7 @@ def test_it_learns(open_dataset: Open, name: str, adjacency: str, more: dict[str
 
 
 def test_full_batches_with_laplace_noise_fit_a_zcdp_budget(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = open_dataset(budget={"accounting": "zcdp", "rho": 6.0}, records=RECORDS)
     method = DPBLGD(**COMMON | {"steps": None})
     with insecure_testing_noise(SEED):

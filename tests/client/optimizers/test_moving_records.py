@@ -35,7 +35,7 @@ def _account(open_dataset: Opened, **settings: Any) -> Account:
 
 
 def _train(account: Account, method: Method, **more: Any) -> Any:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     return minimize(Logistic(L2(0.1)), X, y, account=account, method=method, progress=False, **more)
 
 
@@ -46,7 +46,7 @@ def test_a_sample_of_fixed_rate_tells_of_a_record_that_left_even_if_it_was_not_d
 
 
 @pytest.mark.parametrize("settings", [{}, {"records": 1_000}, {"partition_key": "private"}])
-def test_the_number_of_records_must_be_told(open_dataset: Opened, settings: dict[str, Any]) -> None:
+def test_the_number_of_records_must_be_given(open_dataset: Opened, settings: dict[str, Any]) -> None:
     account = _account(open_dataset, **settings)
     with pytest.raises(ValueError, match="records must be given"):
         _train(account, FULL)
@@ -65,7 +65,7 @@ def test_a_sample_without_replacement_is_refused_before_it_is_asked_for(
 
 def test_participants_without_a_fixed_key_are_refused(open_dataset: Opened) -> None:
     account = _account(open_dataset)
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     method = ADDP(1, clip=1.0, noise_multiplier=3.0, step_size=0.5)
     with pytest.raises(ValueError, match="partition_key='fixed'"):
         minimize(Logistic(), [X], [y], account=[account], method=method, records=60, progress=False)

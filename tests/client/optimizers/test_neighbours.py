@@ -1,4 +1,4 @@
-"""Between neighbours no release of any method moves by more than the ledger was told.
+"""Between neighbours no release of any method moves by more than was declared.
 
 A method runs on some data, and again on a neighbour of theirs with everything released as it was: whatever
 it computes from private data is then a release's value, and must be near that of the first run.
@@ -69,7 +69,7 @@ def _without(data: Any) -> Any:
 
 def _neighbour(case: Case, wild: str) -> tuple[Any, Any]:
     """The record is removed, or is another; of a list, whose documents are public, the relevances are."""
-    X, y = case.data()  # noqa: N806
+    X, y = case.data()
     if case.adjacency == "add-remove":
         return _without(X), _without(y)
     row, label = WILD[wild]
@@ -84,7 +84,7 @@ def _neighbour(case: Case, wild: str) -> tuple[Any, Any]:
 
 def _spoiled(case: Case, wild: str) -> tuple[Any, Any]:
     """Under add-remove it is the record itself that is wild."""
-    X, y = case.data()  # noqa: N806
+    X, y = case.data()
     if case.adjacency != "add-remove" or isinstance(X, list):
         return X, y
     rows, labels = X.astype(np.float64), y.astype(np.float64)

@@ -1,8 +1,5 @@
 """Objective perturbation: its curve against exact divergences, its solver, its noise, its refusals."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 import math
 from fractions import Fraction

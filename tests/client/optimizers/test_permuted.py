@@ -111,7 +111,7 @@ def test_one_record_moves_the_result_by_at_most_its_batch_says(
     objective: Objective,
     projection: Projection | None,
     averaging: int | None,
-    X: Floats,  # noqa: N803
+    X: Floats,
     y: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     rows: Floats,
     labels: Floats,
@@ -142,7 +142,7 @@ def test_the_sensitivity_is_attained() -> None:
     free = Passes.over(4, 1, (0.5,))
     objective = LeastSquares()
     moves = sensitivities(free, Bounds.of(objective, 1.0, 1, passes), 0.0)
-    X = np.ones((4, 1))  # noqa: N806
+    X = np.ones((4, 1))
     results = [
         train_passes(
             free,
@@ -178,7 +178,7 @@ def test_averages_lower_the_largest_sensitivity() -> None:
 
 
 def test_bounded_data_are_bounded_one_by_one() -> None:
-    X = np.array([[3.0, 4.0], [0.1, 0.0], [np.nan, 1.0], [1e308, 1e308], [np.inf, 0.0]])  # noqa: N806
+    X = np.array([[3.0, 4.0], [0.1, 0.0], [np.nan, 1.0], [1e308, 1e308], [np.inf, 0.0]])
     y = np.array([7.0, -0.5, np.nan, -np.inf, 1.0])
     rows, labels = bounded_data(Logistic(), Batch(X, y), 1.0)
     np.testing.assert_allclose(rows, np.array([[0.6, 0.8], [0.1, 0.0]] + [[0.0, 0.0]] * 3), rtol=1e-5)
@@ -191,7 +191,7 @@ def test_bounded_data_are_bounded_one_by_one() -> None:
 @pytest.mark.parametrize("projection", [L1Ball(1e-12), Simplex(1e-12)])
 def test_a_projection_from_far_away_is_no_error(projection: Projection) -> None:
     """How far an iterate got depends on the data, and an error would tell of it."""
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     passes = Passes.over(RECORDS, 4, (1e6,), projection=projection)
     bounds = _bounds(Logistic(), passes)
     w = projection(np.zeros(X.shape[1]))
@@ -201,7 +201,7 @@ def test_a_projection_from_far_away_is_no_error(projection: Projection) -> None:
 
 
 def _run(method: Method, open_dataset: Open, **more: Any) -> Any:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = open_dataset(budget=curve_budget(), adjacency=more.pop("adjacency", "replace-one"))
     with insecure_testing_noise(SEED):
         objective = more.pop("objective", Logistic(L2(0.01)))
@@ -215,7 +215,7 @@ def _run(method: Method, open_dataset: Open, **more: Any) -> Any:
 )
 def test_it_learns(open_dataset: Open, method: Method) -> None:
     result = _run(method, open_dataset)
-    objective, (X, y) = Logistic(L2(0.01)), classification()  # noqa: N806
+    objective, (X, y) = Logistic(L2(0.01)), classification()
     assert objective.loss(result.w, X, y) < 0.75 * objective.loss(np.zeros(4), X, y)
     details = result.history[0].details
     assert details["noise_std"] == 0.5 * details["sensitivity"]

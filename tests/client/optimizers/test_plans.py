@@ -45,7 +45,7 @@ PLANNED = [(case, method) for case in CASES if (method := plannable(case.method)
 
 
 def plan_of(case: Case, method: Method, ledger: Ledger) -> list[Item]:
-    X, y = case.data()  # noqa: N806
+    X, y = case.data()
     facts = {"adjacency": case.adjacency, "records": len(X), "ledger": ledger}
     return method.plan(facts, objective=case.objective, w0=case.objective.initial(X, y))
 

@@ -1,8 +1,5 @@
 """Ranking: what one list can change, what the bound of a batch costs, metrics, and that it learns."""
 
-# X is what everybody calls it.
-# ruff: noqa: N806
-
 from collections.abc import Callable
 from typing import Any
 

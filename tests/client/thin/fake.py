@@ -1,4 +1,4 @@
-"""A stand-in for the service: answers from memory, repeats itself to a key, and fails when told to."""
+"""A stand-in for the service: answers from memory, repeats itself to a key, and fails when asked to."""
 
 import json
 from collections.abc import Callable

@@ -250,7 +250,7 @@ def test_a_repetition_that_failed_counts_as_used() -> None:
     assert service.entries[-1] == ("/v1/reservations/d~1/settlement", {"used": 2})
 
 
-def test_when_the_work_failed_and_settling_fails_too_the_work_is_what_is_told() -> None:
+def test_when_the_work_failed_and_settling_fails_too_the_work_is_what_is_raised() -> None:
     service = FakeService()
 
     def crash() -> None:

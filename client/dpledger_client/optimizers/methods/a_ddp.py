@@ -52,7 +52,7 @@ class ADDP(Method):
     -----
     A round is charged to each participant's own partition as a subsampled Gaussian: under replace-one at
     twice the clip, under add-remove at the clip. The filter of its budget decides, so noise may be adapted
-    from round to round. All questions of a round are one request. Repaired: Algorithm 1 scales noise to
+    from round to round. All participants of a round are one request. Repaired: Algorithm 1 scales noise to
     the clip C where a replaced record moves a gradient by up to 2C; and its Theorem 1 is proven for a noise
     fixed in advance only, so that it is offered as a composition of plans (``sampling``) and decides nothing
     here. Who takes part depends on budgets and charges alone, and is public.
@@ -136,7 +136,7 @@ def planned_noise(
     δ for other orders.
     """
     size = min(check_count("batch_size", batch_size), check_count("records", records))
-    question: dict[str, Any] = {
+    query: dict[str, Any] = {
         "solve_for": "noise_std",
         "target": {"epsilon": epsilon, "delta": delta},
         "steps": check_count("rounds", rounds),
@@ -145,4 +145,4 @@ def planned_noise(
         "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
         "method": method,
     }
-    return float(ledger.ask("calibrations", question)["value"])
+    return float(ledger.ask("calibrations", query)["value"])

@@ -73,7 +73,7 @@ class DPBLSGD(Method):
     restart_interval, restart_growth
         τ and ς: every τ iterations η₀ becomes at most ς times the largest step size since.
     clip_decay
-        ζ: by how much both clips shrink, once an update, when ρ_grad grows; 0: never.
+        ζ: by how much both clips shrink, once per update, when ρ_grad grows; 0: never.
     smallest_on_failure
         Take the step β^max_queries·η₀ where a search fails, instead of CHEB (for neural networks).
     steps

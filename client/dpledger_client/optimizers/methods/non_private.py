@@ -1,8 +1,5 @@
 """Baselines without privacy: limited-memory BFGS, and the most frequent label."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

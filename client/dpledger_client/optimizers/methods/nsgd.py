@@ -75,7 +75,7 @@ class NSGD(Method):
         return 1
 
     def step_sizes(self) -> tuple[float, ...]:
-        """One an epoch."""
+        """One per epoch."""
         shrinking = self.schedule == "shrinking"
         return tuple(self.step_size / (s if shrinking else 1) for s in range(1, self.epochs + 1))
 

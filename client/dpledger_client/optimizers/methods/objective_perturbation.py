@@ -213,7 +213,7 @@ class _Problem:
         A margin in d dimensions is off by at most d·2⁻⁵³·‖x‖·‖θ‖, which moves each record's gradient by up to
         β·d·2⁻⁵³·‖θ‖. Near its minimum the objective is below what it is at 0, so that
         Λ‖θ‖²/2 ≤ n·f(0) + ‖b‖·‖θ‖ and ‖θ‖ ≤ 2‖b‖/Λ + √(2n·f(0)/Λ). For up to twice as many records as
-        told; all of it twice, for the distance from the minimum.
+        stated; all of it twice, for the distance from the minimum.
         """
         records = 2.0 * self.records
         at_zero = float(self.objective.margin_losses(np.zeros(3), np.array([-1.0, 0.0, 1.0])).max())
@@ -223,7 +223,7 @@ class _Problem:
 
     def solver(self, batch: Batch, start: Floats) -> Solver:
         """Bound the data once; then solve for any linear term."""
-        X, y = bounded_data(self.objective, batch, self.row_norm)  # noqa: N806
+        X, y = bounded_data(self.objective, batch, self.row_norm)
 
         def solve(linear: Floats) -> Floats:
             def function(w: Floats) -> tuple[float, Floats]:

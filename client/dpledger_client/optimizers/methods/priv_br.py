@@ -147,7 +147,7 @@ class PrivBR(Method):
         bound = _largest(objective, w, [self.documents[row] for row in rows], RELABELLED)
 
         def sum_batch(batch: Batch) -> Floats:
-            drawn = _drawn(batch, rows)
+            drawn = _select_rows(batch, rows)
             return objective.bounded_gradient_sum(w, drawn.X, drawn.y, bound, RELABELLED) / bound
 
         noisy: Floats = training.authorized(self._mixture(sample)).release(sum_batch)
@@ -189,5 +189,5 @@ def _rate(sample: FreshSample) -> float:
     return float(sample.fields().get("rate", 1.0))
 
 
-def _drawn(batch: Batch, rows: Integers) -> Batch:
+def _select_rows(batch: Batch, rows: Integers) -> Batch:
     return Batch([batch.X[row] for row in rows], [batch.y[row] for row in rows])

@@ -69,7 +69,7 @@ class RSGDAR(Method):
         return 1
 
     def step_sizes(self) -> tuple[float, ...]:
-        """One an epoch."""
+        """One per epoch."""
         every = self.interval if self.reset else self.epochs
         return tuple(self.step_size / (epoch % every + 1) for epoch in range(self.epochs))
 

@@ -45,7 +45,7 @@ class SGDAdvanced(CalibratedSGD):
     def noise_multiplier(self, setting: Training | Setting) -> float:
         """The service's answer; it looks at no data and records nothing."""
         sample = sample_of(self.batch_size, setting.records, setting.adjacency)
-        question = {
+        query = {
             "solve_for": "noise_std",
             "target": {"epsilon": self.epsilon, "delta": self.delta},
             "steps": self.steps,
@@ -54,4 +54,4 @@ class SGDAdvanced(CalibratedSGD):
             "releases": [{"mechanism": "gaussian", "sensitivity": 1.0}],
             "method": self.composition,
         }
-        return float(setting.ledger.ask("calibrations", question)["value"])
+        return float(setting.ledger.ask("calibrations", query)["value"])

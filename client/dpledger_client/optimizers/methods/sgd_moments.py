@@ -60,12 +60,12 @@ class SGDMoments(CalibratedSGD):
     def _rho(self, ledger: Ledger) -> float:
         """The most zCDP within (ε, δ) by the tail bound of the moments accountant."""
         goal = {"notion": "approximate", "epsilon": self.epsilon, "delta": self.delta}
-        question = {"goal": goal, "to": {"notion": "zcdp"}, "method": "bun-steinke"}
-        return float(ledger.ask("conversions", question)["guarantee"]["rho"])
+        query = {"goal": goal, "to": {"notion": "zcdp"}, "method": "bun-steinke"}
+        return float(ledger.ask("conversions", query)["guarantee"]["rho"])
 
     def _proven(self, ledger: Ledger, sample: FreshSample, rate: float, multiplier: float) -> bool:
         """Whether the service gives the closed form at the least order at which the total is within ε."""
-        question = {
+        query = {
             "sample": sample.fields(),
             "adjacency": "add-remove",
             "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": multiplier}],
@@ -73,7 +73,7 @@ class SGDMoments(CalibratedSGD):
             "method": "moments-accountant",
         }
         try:
-            ledger.ask("amplifications", question)
+            ledger.ask("amplifications", query)
         except Unproven:
             return False
         return True

@@ -1,8 +1,5 @@
 """Base class of the methods: parameters, and the training loop that each implements."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import abc
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -228,7 +228,7 @@ class Blocks:
 
 
 def _fewer(times: int, refused: BudgetExhausted) -> int:
-    """How many to ask for where so many were refused: what fits, if that is told, or half."""
+    """How many to ask for where so many were refused: what fits, if the refusal says so, or half."""
     if times == 1:
         raise refused
     fits = refused.fits.get("times")

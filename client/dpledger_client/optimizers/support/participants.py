@@ -1,8 +1,5 @@
 """Training with several participants, each with data and a budget of its own."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,7 +148,7 @@ def sources_of(
         )
     numbers = [records] * len(X) if records is None or isinstance(records, int) else list(records)
     if len(numbers) != len(X):
-        raise ValueError(f"records must be one number or one a participant, found {len(numbers)}")
+        raise ValueError(f"records must be one number or one per participant, found {len(numbers)}")
     shown = {account.dataset.name: account.dataset for account in accounts}
     known = {name: dataset.facts() for name, dataset in shown.items()}
     return [

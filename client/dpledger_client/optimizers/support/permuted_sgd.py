@@ -3,9 +3,6 @@
 Training and sensitivity read the same :class:`Passes`, so that the step sizes trained are those accounted.
 """
 
-# X is what everybody calls it.
-# ruff: noqa: N803
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,7 +57,7 @@ class Passes:
     Attributes
     ----------
     step_sizes
-        One an epoch.
+        One per epoch.
     batch_sizes
         How many records each mini-batch has; they add up to all records.
     averaging
@@ -235,7 +232,7 @@ def train_on_permutation(
     authorized = training.authorized(_release(moves, passes, noise_multiplier, permute))
 
     def compute(batch: Batch) -> Floats:
-        X, y = bounded_data(objective, batch, row_norm)  # noqa: N806
+        X, y = bounded_data(objective, batch, row_norm)
         order = permutation(len(X), current_noise().bits) if permute else np.arange(len(X))
         return train_passes(passes, objective, w, X, y, order)
 

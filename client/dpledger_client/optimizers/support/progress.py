@@ -19,7 +19,7 @@ def no_progress(_done: int, _planned: int | None, _remaining: Mapping[str, Any])
 
 
 class Bar:
-    """A line that is drawn anew, at most ten times a second and at the end."""
+    """A line that is drawn anew, at most ten times per second and at the end."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
         self._label = label

@@ -29,7 +29,7 @@ def mixture_curve(curves: Sequence[Floats], probabilities: Sequence[float], orde
     orders = check_orders(orders)
     shares = check_probabilities(probabilities)
     if len(curves) != shares.size:
-        raise InvalidInput("curves", f"{shares.size} of them, one a probability", len(curves))
+        raise InvalidInput("curves", f"{shares.size} of them, one per probability", len(curves))
     parts = np.array([_check(curve, orders) for curve in curves])
     with np.errstate(over="ignore", invalid="ignore"):
         moments = log_mixture_moments(((orders - 1.0) * parts).T, shares)
@@ -69,5 +69,5 @@ def check_probabilities(values: Sequence[float]) -> Floats:
 def _check(curve: Floats, orders: Floats) -> Floats:
     values = check_vector("curve", curve)
     if values.size != orders.size or (values < 0.0).any():
-        raise InvalidInput("curve", f"{orders.size} numbers at least 0, one an order", values.tolist())
+        raise InvalidInput("curve", f"{orders.size} numbers at least 0, one per order", values.tolist())
     return values

@@ -30,7 +30,7 @@ MOST_OPTIMAL = 100_000
 
 _EPS = 2.0**-52
 _LARGEST = 1e12
-"""Sums of ε beyond this are not told apart from no privacy at all."""
+"""Sums of ε beyond this are taken for no privacy at all."""
 
 
 def kov_optimal_delta(step_epsilon: float, step_delta: float, times: int, epsilon: float) -> float:

@@ -149,10 +149,10 @@ def _as_approximate(step: Step, cost: Cost, share: float) -> tuple[float, float]
         return cost.pure_epsilon, 0.0
     if share <= 0.0:
         raise InvalidInput("delta", "above 0 for steps without a pure epsilon", share)
-    return min(_converted(cost, share), amplified_part(step, share)), share
+    return min(_to_epsilon(cost, share), amplified_part(step, share)), share
 
 
-def _converted(cost: Cost, share: float) -> float:
+def _to_epsilon(cost: Cost, share: float) -> float:
     """ε at an additive δ of ``share``, of whatever a cost knows."""
     epsilon = float(renyi_epsilon(cost.orders, cost.epsilons, share).min())
     return epsilon if cost.mu is None else min(epsilon, gaussian_epsilon(cost.mu, share))
@@ -177,7 +177,7 @@ def amplified_part(step: Step, share: float) -> float:
         # With δ₀ at 1 anything is (0, δ₀)-DP.
         return math.inf if each <= 0.0 else 0.0
     full = cost_of(replace(step, sample=Sample()), DEFAULT_ORDERS)
-    return amplified_epsilon(rate, _converted(full, each))
+    return amplified_epsilon(rate, _to_epsilon(full, each))
 
 
 def combined_gaussian_mu(step: Step) -> float | None:

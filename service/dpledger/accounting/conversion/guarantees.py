@@ -120,7 +120,7 @@ class Rdp:
         object.__setattr__(self, "epsilons", check_vector("epsilons", self.epsilons))
         object.__setattr__(self, "delta", check_delta("delta", self.delta))
         if self.epsilons.shape != self.orders.shape:
-            raise InvalidInput("epsilons", f"{self.orders.size} numbers, one an order", self.epsilons.size)
+            raise InvalidInput("epsilons", f"{self.orders.size} numbers, one per order", self.epsilons.size)
         if (self.epsilons < 0.0).any():
             raise InvalidInput("epsilons", "at least 0 at every order", self.epsilons.tolist())
 

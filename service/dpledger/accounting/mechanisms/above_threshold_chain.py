@@ -62,7 +62,7 @@ _PATIENCE = 400
 """After so many turns any chord is taken: still a bound, and the number of turns stays small."""
 _LARGEST_LOG_SLOPE = 700.0
 """Steeper lines would overflow."""
-_ROUNDING, _ROUNDING_A_QUERY = 1e-9, 4e-15
+_ROUNDING, _ROUNDING_PER_QUERY = 1e-9, 4e-15
 """Relative. Cover the evaluation of D and of the chords (below 1e-10), and that of each b (below 1e-15)."""
 _FIRST_SHARES = np.linspace(0.0, 1.0, 5)
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -113,7 +113,7 @@ class ThresholdChain:
         """The bound at every order, non-decreasing; infinite where this method gives none."""
         parts = np.array_split(orders, math.ceil(orders.size / _ORDERS_AT_ONCE))
         bounds = np.concatenate([self._minimize_over_split(part) for part in parts])
-        rounding = _ROUNDING + _ROUNDING_A_QUERY * (0 if self.queries is None else self.queries)
+        rounding = _ROUNDING + _ROUNDING_PER_QUERY * (0 if self.queries is None else self.queries)
         raised = round_up(np.where(np.isfinite(bounds), bounds, 0.0) * (1.0 + rounding), ulps=8)
         # A divergence does not decrease with its order, so a bound at a higher order serves the lower.
         raised = np.where(np.isfinite(bounds), raised, np.inf)
@@ -172,7 +172,7 @@ class ThresholdChain:
 def chain_log_moment(
     log_excess: Floats, log_slope: Floats, queries: int | None, *, chord_gap: float = 1e-3
 ) -> Floats:
-    """log W_K for lines D + b·w given by log D and log b, one row a chain; infinite if it diverges.
+    """log W_K for lines D + b·w given by log D and log b, one row per chain; infinite if it diverges.
 
     Without a limit on the queries W − 1 = sup D/(1 − b), where every b < 1.
     """

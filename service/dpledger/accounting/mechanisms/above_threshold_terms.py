@@ -58,7 +58,7 @@ _GAUSS_WEIGHTS = np.array([5.0, 8.0, 5.0]) / 18.0
 
 @dataclass(frozen=True)
 class ComparisonTerms:
-    """Logarithms, one row an order, of points whose lines D + b·w bound the whole continuum."""
+    """Logarithms, one row per order, of points whose lines D + b·w bound the whole continuum."""
 
     log_excess: Floats
     log_above: Floats
@@ -66,7 +66,7 @@ class ComparisonTerms:
 
 
 NoiseTerms = Callable[[Floats, Floats, int | None, int], ComparisonTerms]
-"""(orders, shifts, queries, cells) -> terms, one row an order; every shift is at least 0."""
+"""(orders, shifts, queries, cells) -> terms, one row per order; every shift is at least 0."""
 
 
 def laplace_terms(orders: Floats, shifts: Floats, _queries: int | None, cells: int) -> ComparisonTerms:

@@ -181,7 +181,7 @@ class RDP(Mechanism):
     def __post_init__(self) -> None:
         orders, epsilons = check_orders(self.orders), check_vector("epsilons", self.epsilons)
         if epsilons.size != orders.size:
-            raise InvalidInput("epsilons", f"{orders.size} numbers, one an order", epsilons.size)
+            raise InvalidInput("epsilons", f"{orders.size} numbers, one per order", epsilons.size)
         if (epsilons < 0.0).any():
             raise InvalidInput("epsilons", "at least 0 at every order", self.epsilons)
         object.__setattr__(self, "orders", _plain(orders))

@@ -50,7 +50,7 @@ class OutputMixture(Mechanism):
         object.__setattr__(self, "probabilities", _plain("probabilities", self.probabilities))
         if len(self.sensitivities) != len(self.probabilities):
             found = len(self.probabilities)
-            raise InvalidInput("probabilities", f"{len(self.sensitivities)}, one a sensitivity", found)
+            raise InvalidInput("probabilities", f"{len(self.sensitivities)}, one per sensitivity", found)
         check_probabilities(self.probabilities)
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:

@@ -24,7 +24,7 @@ _CURVE_ULPS = 32
 
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
-    """A bit told truly with probability e^ε/(1 + e^ε), and flipped otherwise.
+    """A bit reported truly with probability e^ε/(1 + e^ε), and flipped otherwise.
 
     Statement: ε-DP; the exact curve, ρ = ε·tanh(ε/2) and μ of :func:`pure_cost`.
     Conditions: either adjacency; ``epsilon`` under it; any answer that is ε-DP is covered.

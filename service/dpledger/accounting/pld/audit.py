@@ -1,4 +1,4 @@
-"""What a plan's profile says to an auditor: attack rates, advantage, and a Gaussian to compare with."""
+"""Figures of a plan's profile for an auditor: attack rates, advantage, and a Gaussian to compare with."""
 
 import math
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ from dpledger.accounting.validation import Floats, check_count, check_non_negati
 __all__ = ["PlanLoss"]
 
 _ROUGH = 3e-3
-"""Relative tolerance at which directions are told apart."""
+"""Relative tolerance at which directions are distinguished."""
 
 
 class PlanLoss:

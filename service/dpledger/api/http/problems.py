@@ -64,20 +64,20 @@ class ProblemKind:
 MALFORMED_JSON = ProblemKind("malformed-json", 400, "The body is not JSON")
 KEY_MISSING = ProblemKind("idempotency-key-missing", 400, "The request needs an Idempotency-Key")
 KEY_INVALID = ProblemKind("idempotency-key-invalid", 400, "The Idempotency-Key cannot be used")
-REPEATED_HEADER = ProblemKind("repeated-header", 400, "A header that may come once came twice")
+REPEATED_HEADER = ProblemKind("repeated-header", 400, "A header is repeated")
 UNAUTHENTICATED = ProblemKind("unauthenticated", 401, "The request carries no valid token")
-TOKEN_ENDED = ProblemKind("token-ended", 401, "The token ended before the decision")
+TOKEN_ENDED = ProblemKind("token-ended", 401, "The token expired or was revoked before the decision")
 FORBIDDEN = ProblemKind("forbidden", 403, "The token lacks the required scope or dataset")
 NOT_FOUND = ProblemKind("not-found", 404, "Not found")
-METHOD_NOT_ALLOWED = ProblemKind("method-not-allowed", 405, "This address does not take this method")
-BUDGET_EXHAUSTED = ProblemKind("budget-exhausted", 409, "The budget does not cover this")
-ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name is taken")
-ALLOCATION_IN_USE = ProblemKind("allocation-in-use", 409, "Something may have been released from it")
+METHOD_NOT_ALLOWED = ProblemKind("method-not-allowed", 405, "Method not allowed")
+BUDGET_EXHAUSTED = ProblemKind("budget-exhausted", 409, "The budget does not cover the request")
+ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name already exists")
+ALLOCATION_IN_USE = ProblemKind("allocation-in-use", 409, "The allocation may have released something")
 ALLOCATION_RETURNED = ProblemKind("allocation-returned", 409, "The allocation was returned")
 RESERVATION_CLOSED = ProblemKind("reservation-closed", 409, "The reservation is no longer open")
 LEDGER_ROLLED_BACK = ProblemKind("ledger-rolled-back", 409, "The ledger is behind its high-water mark")
 KEY_IN_FLIGHT = ProblemKind("idempotency-key-in-flight", 409, "The first request is still being decided")
-PRECONDITION_FAILED = ProblemKind("precondition-failed", 412, "The state moved on")
+PRECONDITION_FAILED = ProblemKind("precondition-failed", 412, "The state has changed")
 REQUEST_TIMEOUT = ProblemKind("request-timeout", 408, "The request did not arrive in time")
 PAYLOAD_TOO_LARGE = ProblemKind("payload-too-large", 413, "The body is too large")
 UNSUPPORTED_MEDIA_TYPE = ProblemKind("unsupported-media-type", 415, "The body must be application/json")
@@ -85,13 +85,11 @@ INVALID_INPUT = ProblemKind("invalid-input", 422, "An input is outside its range
 ADJACENCY_MISMATCH = ProblemKind("adjacency-mismatch", 422, "The bound holds under the other adjacency")
 UNPROVEN = ProblemKind("unproven", 422, "No proven bound covers this")
 UNREACHABLE = ProblemKind("unreachable", 422, "No parameter meets the target")
-KEY_REUSED = ProblemKind("idempotency-key-reused", 422, "The key came before with another request")
+KEY_REUSED = ProblemKind("idempotency-key-reused", 422, "The key was used with another request")
 PRECONDITION_REQUIRED = ProblemKind("precondition-required", 428, "The request needs If-Match")
-INTERNAL_ERROR = ProblemKind("internal-error", 500, "The service failed")
-UNAVAILABLE = ProblemKind("unavailable", 503, "The ledger cannot be reached now")
-TOO_MANY_CONNECTIONS = ProblemKind(
-    "too-many-connections", 503, "The service has as many connections as it takes"
-)
+INTERNAL_ERROR = ProblemKind("internal-error", 500, "Internal error")
+UNAVAILABLE = ProblemKind("unavailable", 503, "The ledger is unavailable")
+TOO_MANY_CONNECTIONS = ProblemKind("too-many-connections", 503, "Too many connections")
 
 _BY_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: PAYLOAD_TOO_LARGE}
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dpledger"'}
@@ -207,7 +205,7 @@ def field_path(location: Sequence[str | int]) -> str:
     return path.removeprefix(".") or str(location[0])
 
 
-def _respond(_request: Request, error: Exception) -> Response:
+def _render_problem(_request: Request, error: Exception) -> Response:
     return problem_of(error).response()
 
 
@@ -216,6 +214,6 @@ _RENDERED: tuple[type[Exception], ...] = (*DOMAIN_ERRORS, HTTPException, Request
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Answer every foreseen error of ``app`` as a problem; the rest is caught around it."""
-    handler: Callable[[Request, Any], Response] = _respond
+    handler: Callable[[Request, Any], Response] = _render_problem
     for error in _RENDERED:
         app.add_exception_handler(error, handler)

@@ -30,7 +30,7 @@ def require_scope(
     may_answer: Iterable[ProblemKind] = (),
     limits: BodyLimits = ORDINARY,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Mark an endpoint with the scope it needs; ``keyed`` where it needs an Idempotency-Key."""
+    """Mark an endpoint with the scope it needs; ``idempotent`` where it needs an Idempotency-Key."""
     return _attach_guard(Guard(scope, idempotent, tuple(may_answer), limits))
 
 
@@ -183,7 +183,7 @@ def _describe(guard: Guard) -> dict[str, Any]:
                 "in": "header",
                 "required": True,
                 "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-                "description": "A name of the caller's own for this intent, kept over retries.",
+                "description": "A name of the caller's own for this request, kept over retries.",
             }
         ]
     return extra

@@ -59,6 +59,6 @@ async def post_authorizations(
     long = len(body.items) > SHORT_LIST
     spends = await (services.lists.run(body.spends) if long else services.compute(body.spends))
     for spend in filter(is_expensive, spends):
-        with contextlib.suppress(LedgerError, AccountingError):  # told item by item
+        with contextlib.suppress(LedgerError, AccountingError):  # reported item by item
             await services.price(spend)
     return await decided_list(services, call, spends, body.mode)

@@ -21,7 +21,7 @@ from dpledger.ledger.ports import EntryFilter
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/datasets/{dataset}", tags=["history"], route_class=GuardedRoute)
-_LINES_A_CHUNK = 200
+_LINES_PER_CHUNK = 200
 _NDJSON = "application/x-ndjson"
 
 
@@ -97,5 +97,5 @@ def get_export(dataset: str, services: ServicesDependency) -> Response:
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
     """Lines in larger pieces, because each piece costs a visit to a thread."""
     rest = iter(lines)
-    while chunk := "".join(islice(rest, _LINES_A_CHUNK)):
+    while chunk := "".join(islice(rest, _LINES_PER_CHUNK)):
         yield chunk

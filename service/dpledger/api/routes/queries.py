@@ -1,7 +1,7 @@
 """Cost queries: conversions, amplifications, compositions, calibrations, forecasts.
 
 Nothing is recorded. Whatever needs the processor for long is answered by the worker process, so that no
-question can hold up an authorization.
+query can hold up an authorization.
 """
 
 import json
@@ -86,7 +86,7 @@ async def post_forecast(
     state = await anyio.to_thread.run_sync(
         read_state, services.storage, dataset, query.partition, query.allocation
     )
-    found = await services.questions.ask(charge_query(query, state.ledger), caller.id)
+    found = await services.queries.ask(charge_query(query, state.ledger), caller.id)
     if isinstance(found, Failure):
-        return to_raw_response(found, services.questions.retry_seconds).response()
+        return to_raw_response(found, services.queries.retry_seconds).response()
     return with_etag(forecast(state, json.loads(found.text)))

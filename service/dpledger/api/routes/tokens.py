@@ -46,7 +46,7 @@ def _made(
         None if seconds is None else int(seconds * 1e6),
     )
     token, row, replayed = services.issuer.create_once(wanted, call)
-    log_event("token made", token=row.id, by=call.actor, again=replayed)
+    log_event("token created", token=row.id, by=call.actor, again=replayed)
     headers = {REPLAYED_HEADER: "true"} if replayed else {}
     made = {**token_fields(row), "revoked_at": None, "token": token.text}
     return to_json_response(made, 201, headers)

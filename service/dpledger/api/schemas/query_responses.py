@@ -1,4 +1,4 @@
-"""The shapes of answers to questions, for the API's description; every answer names its theorem."""
+"""The shapes of answers to queries, for the API's description; every answer names its theorem."""
 
 from typing import Any
 

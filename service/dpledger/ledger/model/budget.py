@@ -237,7 +237,7 @@ class Budget:
         return chosen, self.limits[chosen]
 
     def narrow(self, own: "Budget | None") -> "Budget":
-        """In whose terms a partition with a budget of its own is told what is left: the lesser of both.
+        """In whose terms a partition with a budget of its own reports what is left: the lesser of both.
 
         It is for telling alone: what decides are both budgets' limits. A term that one of them lacks
         would tell of the other alone, which may leave more.

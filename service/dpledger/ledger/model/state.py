@@ -320,7 +320,7 @@ class LedgerState:
         return replace(self.budget, limits=partition.limits(self.budget)).fraction_left(committed)
 
     def display_budget(self, partition: Partition | None) -> Budget:
-        """The budget in whose terms what is left is told."""
+        """The budget in whose terms what is left is reported."""
         return self.budget.narrow(None if partition is None else partition.budget)
 
     def remaining(self, partition: Partition | None) -> dict[str, Any]:

@@ -113,22 +113,22 @@ def _keep_to_the_file(engine: Engine, file: Path) -> None:
     there would be gone with the process. SQLite gives the files beside it the same mode.
     """
 
-    def made(_dialect: object, _record: object, _arguments: object, _options: object) -> None:
+    def create_file(_dialect: object, _record: object, _arguments: object, _options: object) -> None:
         # Where it cannot be made, SQLite says why.
         with contextlib.suppress(OSError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
-    def opened(_connection: object, record: Any) -> None:
+    def note_identity(_connection: object, record: Any) -> None:
         record.info["file"] = _identity(file)
 
-    def taken(_connection: object, record: Any, _fairy: object) -> None:
+    def check_identity(_connection: object, record: Any, _fairy: object) -> None:
         found = _identity(file)
         if found is not None and found != record.info["file"]:
             raise DisconnectionError("another file has taken the database's name")
 
-    event.listen(engine, "do_connect", made)
-    event.listen(engine, "connect", opened)
-    event.listen(engine, "checkout", taken)
+    event.listen(engine, "do_connect", create_file)
+    event.listen(engine, "connect", note_identity)
+    event.listen(engine, "checkout", check_identity)
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
@@ -198,7 +198,7 @@ def _postgresql_engine(url: URL, *, reading: bool = False) -> Engine:
     configured = url.update_query_dict({**missing, "options": _server_options(url)})
     level = "REPEATABLE READ" if reading else "READ COMMITTED"
     engine = create_engine(configured, isolation_level=level, **_POOL)
-    # Before SQLAlchemy's own questions, which stumble over another encoding.
+    # Before SQLAlchemy's own queries, which stumble over another encoding.
     event.listen(engine, "connect", _refuse_unkept(url), insert=True)
     event.listen(engine, "connect", _refuse_encoding, insert=True)
     _ask_after_rest(engine)
@@ -266,13 +266,13 @@ def _ask_after_rest(engine: Engine) -> None:
     def on_return(_connection: Any, record: Any) -> None:
         record.info["returned_at"] = time.monotonic()
 
-    def taken(connection: Any, record: Any, _fairy: object) -> None:
+    def check_alive(connection: Any, record: Any, _fairy: object) -> None:
         rested = time.monotonic() - record.info.get("returned_at", math.inf) > _REST_SECONDS
         if (rested or _has_something_to_say(connection)) and not _answers(connection):
             raise DisconnectionError
 
     event.listen(engine, "checkin", on_return)
-    event.listen(engine, "checkout", taken)
+    event.listen(engine, "checkout", check_alive)
 
 
 def _has_something_to_say(connection: Any) -> bool:

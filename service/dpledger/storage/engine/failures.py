@@ -1,7 +1,7 @@
 """Translates database errors: retry, unavailable, or a fault in this code.
 
 Nothing whose outcome is unknown is ever tried again here: a connection lost during COMMIT may have
-committed. The caller is told ``Unavailable``, and its idempotency key makes its own retry safe.
+committed. The caller gets ``Unavailable``, and its idempotency key makes its own retry safe.
 """
 
 import sqlite3

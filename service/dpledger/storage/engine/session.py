@@ -380,7 +380,7 @@ class Database:
 
 
 def of_dataset(column: Column[Any]) -> ColumnElement[bool]:
-    """The condition that ``column`` is the dataset in question."""
+    """The condition that ``column`` is the given dataset."""
     return column == bindparam("dataset_id", type_=BigInteger)
 
 

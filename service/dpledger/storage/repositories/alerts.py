@@ -1,4 +1,4 @@
-"""Thresholds that datasets have passed, and whether somebody was told.
+"""Thresholds that datasets have passed, and whether they were delivered.
 
 A row says that a dataset was seen beyond a threshold. It is found by comparing with what each dataset
 has left, as every entry stores it: no entry writes here, and nothing is missed by a process that was
@@ -131,7 +131,7 @@ class AlertStore:
         return self._change(_NOTICE, rows)
 
     def rearm(self) -> int:
-        """Forget alerts that were told and whose datasets have more left again; says how many."""
+        """Forget alerts that were delivered and whose datasets have more left again; says how many."""
         with self._database.read() as session:
             if not session.rows(_ANY_OVER, {})[0][0]:
                 return 0
@@ -148,11 +148,11 @@ class AlertStore:
         self._change(_POSTPONE, [{**_one(alert), "until_us": until_us}])
 
     def mark_delivered(self, alert: Alert, now_us: int) -> None:
-        """Mark it as told."""
+        """Mark it as delivered."""
         self._change(_DELIVERED, [{**_one(alert), "now_us": now_us}])
 
     def waiting(self) -> int:
-        """How many alerts are not told yet."""
+        """How many alerts are not delivered yet."""
         with self._database.read() as session:
             return int(session.rows(_WAITING, {})[0][0])
 

@@ -1,4 +1,4 @@
-"""Budgets, kept once a dataset however many partitions share one, and when each came into force."""
+"""Budgets, kept once per dataset however many partitions share one, and when each came into force."""
 
 import functools
 import hashlib

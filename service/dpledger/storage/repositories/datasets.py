@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 STEPS = 200
-"""How many steps of a budget are told apart in its burn-down history."""
+"""How many steps of a budget are distinguished in its burn-down history."""
 _BOOK = (
     datasets.c.id,
     datasets.c.name,

@@ -29,7 +29,7 @@ from dpledger.storage.tables import charges, entries, purposes, runs
 
 __all__ = ["added_to_sums", "magnitude"]
 
-_STEPS_A_DOUBLING = 16
+_STEPS_PER_DOUBLING = 16
 _SMALLEST, _LARGEST = -1075, 1024
 """Powers of two between which every positive float64 lies."""
 _ITS_CHARGE = and_(charges.c.dataset_id == entries.c.dataset_id, charges.c.number == entries.c.charge)
@@ -85,9 +85,9 @@ class _Sum(NamedTuple):
     last_at_us: int
 
 
-Place = tuple[Table, int]
+SumKey = tuple[Table, int]
 """Where a sum is stored: its table and its number."""
-Sums = dict[Place, _Sum]
+Sums = dict[SumKey, _Sum]
 
 
 class _Written(NamedTuple):
@@ -107,13 +107,13 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     if amount <= 0.0:
         return int(np.any(amounts > 0.0))
     exponent = min(max(math.log2(amount), _SMALLEST), _LARGEST) if math.isfinite(amount) else _LARGEST
-    return min(2**15 - 1, 1 + round(_STEPS_A_DOUBLING * (exponent - _SMALLEST)))
+    return min(2**15 - 1, 1 + round(_STEPS_PER_DOUBLING * (exponent - _SMALLEST)))
 
 
 def _place(budget: Budget, after: "_Sum") -> int:
     """Where a sum stands among others; by its entries where amounts do not add up over allocations."""
     if budget.filter.allocates:
-        return min(2**15 - 1, 1 + int(_STEPS_A_DOUBLING * math.log2(1 + after.entries)))
+        return min(2**15 - 1, 1 + int(_STEPS_PER_DOUBLING * math.log2(1 + after.entries)))
     return magnitude(budget, after.amounts)
 
 
@@ -125,8 +125,8 @@ def added_to_sums(
 ) -> list[Change]:
     """What adds the spends of entries, which are written already: authorized or used, never reserved."""
     dataset_id = state.dataset_id
-    in_runs: defaultdict[Place, _Tally] = defaultdict(_Tally)
-    in_purposes: defaultdict[Place, _Tally] = defaultdict(_Tally)
+    in_runs: defaultdict[SumKey, _Tally] = defaultdict(_Tally)
+    in_purposes: defaultdict[SumKey, _Tally] = defaultdict(_Tally)
     for (run, fingerprint), tally in _alike(session, dataset_id, appended, refer).items():
         if run is not None:
             in_runs[runs, run].add(tally)
@@ -184,7 +184,7 @@ def _purpose_of(session: Session, dataset_id: int, fingerprint: bytes, at_us: in
     return number
 
 
-def _add(session: Session, state: LedgerState, tallies: Mapping[Place, _Tally], sequence: int) -> Sums:
+def _add(session: Session, state: LedgerState, tallies: Mapping[SumKey, _Tally], sequence: int) -> Sums:
     """The sums after adding to them; ``sequence`` is the last entry that is in them."""
     dataset_id = state.dataset_id
     written: _Written | None = session.recall(("sums", dataset_id))
@@ -205,7 +205,7 @@ def _add(session: Session, state: LedgerState, tallies: Mapping[Place, _Tally], 
     return after
 
 
-def _read_sums(session: Session, state: LedgerState, places: Sequence[Place]) -> Sums:
+def _read_sums(session: Session, state: LedgerState, places: Sequence[SumKey]) -> Sums:
     found: Sums = {}
     for table in (runs, purposes):
         numbers = [number for each, number in places if each is table]

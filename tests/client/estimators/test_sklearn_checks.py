@@ -15,7 +15,7 @@ from dpledger_client.estimators import (
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 
 VALUES = "an error about a private value would be a release"
-CLASSES = "classes are told: which labels occur is private"
+CLASSES = "classes are given: which labels occur is private"
 ANY = {
     "check_dtype_object": VALUES,
     "check_estimators_nan_inf": VALUES,

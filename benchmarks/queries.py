@@ -1,9 +1,9 @@
-"""Do questions slow authorizations down?
+"""Do queries slow authorizations down?
 
 One service on SQLite takes the load of ``make bench-ledger`` at 32 connections, in rounds that take turns:
 alone, and beside connections that ask one calibration or composition after another, no two of them
 equal, until 5,000 have been answered. What is printed is the median over pairs of rounds of the rate
-beside questions over the rate alone.
+beside queries over the rate alone.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.ledger import GOAL_CONNECTIONS, Server, checked, service
 from benchmarks.load import Connection, Order, fire
 
-QUESTIONS = 5_000
+QUERIES = 5_000
 ASKERS = 4
 ROUNDS_AT_LEAST = 5
 SECONDS = 10.0
@@ -55,14 +55,14 @@ def composition(number: int) -> dict[str, Any]:
 def requests(port: int, token: str, first: int) -> Iterator[bytes]:
     """Queries without end, in turns of both kinds."""
     for number in itertools.count(first):
-        path, question = ("calibrations", calibration) if number % 2 else ("compositions", composition)
-        yield next(Order(port, f"/v1/{path}", "POST", token, json.dumps(question(number))).requests())
+        path, query = ("calibrations", calibration) if number % 2 else ("compositions", composition)
+        yield next(Order(port, f"/v1/{path}", "POST", token, json.dumps(query(number))).requests())
 
 
 def ask(port: int, token: str, first: int) -> None:
     """Ask over a few connections until standard input ends; then print the answers by status.
 
-    A first line tells that the first question was answered: the process that computes has started.
+    A first line tells that the first query was answered: the process that computes has started.
     """
     source, statuses = requests(port, token, first), Counter[str]()
     with selectors.DefaultSelector() as selector:
@@ -88,17 +88,17 @@ class Asker:
     """A process that asks from the beginning of the block to its end."""
 
     def __init__(self, server: Server, first: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.questions", str(server.port), server.token, str(first)]
+        command = [sys.executable, "-m", "benchmarks.queries", str(server.port), server.token, str(first)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
     def stop(self) -> int:
-        """End it; returns how many questions were answered."""
+        """End it; returns how many queries were answered."""
         reported, _ = self._process.communicate()
         statuses: dict[str, int] = json.loads(reported)
         if set(statuses) - {"200"}:
-            raise RuntimeError(f"questions were answered {statuses}")
+            raise RuntimeError(f"queries were answered {statuses}")
         return sum(statuses.values())
 
 
@@ -109,7 +109,7 @@ def rate(server: Server, number: int) -> float:
 
 
 def pair(server: Server, number: int, asked: int) -> tuple[float, float, int]:
-    """The rates alone and beside questions, and how many questions were answered meanwhile."""
+    """The rates alone and beside queries, and how many queries were answered meanwhile."""
     alone = rate(server, 2 * number)
     asker = Asker(server, asked)
     beside = rate(server, 2 * number + 1)
@@ -123,14 +123,14 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(service("sqlite", f"sqlite:///{folder / 'ledger.db'}", folder))
-        while len(ratios) < ROUNDS_AT_LEAST or answered < QUESTIONS:
+        while len(ratios) < ROUNDS_AT_LEAST or answered < QUERIES:
             if len(ratios) == ROUNDS_AT_MOST:
-                raise RuntimeError(f"only {answered} questions were answered in {ROUNDS_AT_MOST} rounds")
-            alone, beside, more = pair(server, len(ratios), len(ratios) * QUESTIONS)
+                raise RuntimeError(f"only {answered} queries were answered in {ROUNDS_AT_MOST} rounds")
+            alone, beside, more = pair(server, len(ratios), len(ratios) * QUERIES)
             answered += more
             ratios.append(beside / alone)
             print(
-                f"alone {alone:6.0f}/s  beside {more:4d} questions {beside:6.0f}/s  {ratios[-1]:.2f}",
+                f"alone {alone:6.0f}/s  beside {more:4d} queries {beside:6.0f}/s  {ratios[-1]:.2f}",
                 flush=True,
             )
     print(f"{answered} calibrations and compositions; goal: at least 0.8 of the rate without them")

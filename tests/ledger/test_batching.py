@@ -21,7 +21,7 @@ def request(dataset: str, run: str) -> Authorization:
 
 
 class Decider:
-    """Decides what it is told to, one gate per group, and remembers the groups."""
+    """Decides what it is asked to, one gate per group, and remembers the groups."""
 
     def __init__(self) -> None:
         self.groups: list[tuple[str, list[str]]] = []

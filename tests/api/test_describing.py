@@ -1,4 +1,4 @@
-"""The API's description has a schema for every mechanism, sample and budget, told apart by its kind."""
+"""The API's description has a schema for every mechanism, sample and budget, chosen by its kind."""
 
 import dataclasses
 from typing import Any

@@ -1,8 +1,5 @@
 """Stochastic gradient methods beyond the contract: reservations, sensitivity, learning, refusals."""
 
-# X is what everybody calls it.
-# ruff: noqa: N803, N806
-
 import itertools
 from typing import Any
 

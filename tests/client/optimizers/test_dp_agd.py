@@ -41,7 +41,7 @@ def _opened(open_dataset: Open, rho: float = 1e3, adjacency: str = "add-remove")
 @settings(max_examples=40)
 def test_a_record_moves_every_score_within_one_clip(
     objective: Objective,
-    X: Floats,  # noqa: N803
+    X: Floats,
     rows: Floats,
     labels: Floats,
     seed: int,
@@ -94,7 +94,7 @@ def test_under_zcdp_it_is_charged_the_sum_of_its_budgets(open_dataset: Open, adj
 
 def test_measurements_together_are_as_good_as_one_for_their_sum(open_dataset: Open) -> None:
     """GradAvg: the noise left after three measurements is that of their whole ρ."""
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     account = _opened(open_dataset, rho=1e6).run("job")
     objective, clip, w = Logistic(), 1.5, np.full(4, 0.1)
     exact = objective.clipped_gradient_sum(w, X, y, clip)
@@ -110,7 +110,7 @@ def test_measurements_together_are_as_good_as_one_for_their_sum(open_dataset: Op
 
 
 def test_it_learns_until_the_ledger_refuses(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = _opened(open_dataset, rho=60.0)
     with insecure_testing_noise(SEED):
         result = minimize(
@@ -132,7 +132,7 @@ def test_it_learns_until_the_ledger_refuses(open_dataset: Open) -> None:
 
 
 def test_a_planned_total_is_kept_where_the_dataset_has_more(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     dataset = _opened(open_dataset)
     method = DPAGD.for_total(2.0, splits=4, gradient_clip=1.0, loss_clip=2.0)
     assert (method.gradient_rho, method.selection_rho) == (0.25, 0.25)
@@ -144,7 +144,7 @@ def test_a_planned_total_is_kept_where_the_dataset_has_more(open_dataset: Open) 
 
 
 def test_the_gradient_budget_stays_grown_and_the_grid_follows_the_steps(open_dataset: Open) -> None:
-    X, y = classification()  # noqa: N806
+    X, y = classification()
     account = _opened(open_dataset).run("job")
     with insecure_testing_noise(SEED):
         method = DPAGD(**COMMON)

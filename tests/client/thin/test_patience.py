@@ -1,4 +1,4 @@
-"""A service that restarts is waited for, under one key, and the wait is told."""
+"""A service that restarts is waited for, under one key, and the wait is logged."""
 
 import asyncio
 import logging
@@ -75,7 +75,7 @@ def test_a_hiccup_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     assert _waited(caplog, 0.1, 0.2, 0.3) == []
 
 
-def test_a_wait_is_told_at_its_start_then_sparsely_and_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wait_is_logged_at_its_start_then_sparsely_and_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
     said = _waited(caplog, *[5.0] * 14)
 
     assert len(said) == 4
@@ -85,7 +85,7 @@ def test_a_wait_is_told_at_its_start_then_sparsely_and_at_its_end(caplog: pytest
     assert "answered" in said[-1]
 
 
-def test_a_wait_is_told_on_stderr_where_nobody_configured_logging() -> None:
+def test_a_wait_is_reported_on_stderr_where_nobody_configured_logging() -> None:
     script = (
         "import dpledger_client as d\n"
         "try: d.Ledger('http://127.0.0.1:9', retries=d.Retries(patience_seconds=2.5)).key_set()\n"

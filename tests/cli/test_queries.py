@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import STEP, Served, run
 
 SAMPLED = ["--sample", "poisson", "--rate", "0.01"]
-QUESTIONS = {
+QUERIES = {
     "cost": ["cost", "gaussian:sensitivity=1,noise_std=1.1", *SAMPLED, "--orders", "2,4.5"],
     "cost of two": ["cost", STEP, '{"mechanism": "laplace", "sensitivity": 1, "scale": 2, "count": 3}'],
     "conversion": ["convert", "--from", "zcdp:rho=0.1", "--to", "approximate:delta=1e-6"],
@@ -33,9 +33,9 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("which", QUESTIONS)
+@pytest.mark.parametrize("which", QUERIES)
 def test_an_answer_is_the_same_with_and_without_a_service(service: Served, which: str) -> None:
-    asked = [*QUESTIONS[which], "--json"]
+    asked = [*QUERIES[which], "--json"]
     here = run(*asked)
     there = run(*asked, "--url", service.address, "--token", service.token)
 
@@ -44,18 +44,18 @@ def test_an_answer_is_the_same_with_and_without_a_service(service: Served, which
 
 
 def test_known_answers() -> None:
-    assert run(*QUESTIONS["cost"], "--json").json["cost"]["orders"] == [2.0, 4.5]
-    two = run(*QUESTIONS["cost of two"], "--json").json["cost"]
+    assert run(*QUERIES["cost"], "--json").json["cost"]["orders"] == [2.0, 4.5]
+    two = run(*QUERIES["cost of two"], "--json").json["cost"]
     assert two["pure_epsilon"] is None
     # Lee and Kifer 2018, Lemma 3.8: ρ = (√(log(1/δ) + ε) − √log(1/δ))².
     log = math.log(1e6)
     expected = (math.sqrt(log + 1.0) - math.sqrt(log)) ** 2
-    rho = run(*QUESTIONS["goal"], "--json").json["guarantee"]["rho"]
+    rho = run(*QUERIES["goal"], "--json").json["guarantee"]["rho"]
     assert rho == pytest.approx(expected, rel=1e-9)
     assert rho <= expected * (1.0 + 1e-15)
-    # ρ = Δ²/2σ² = 0.005 a step.
-    assert run(*QUESTIONS["steps"], "--json").json["value"] == 100
-    assert run(*QUESTIONS["mu"], "--json").json["value"] == pytest.approx(2.0, rel=1e-6)
+    # ρ = Δ²/2σ² = 0.005 per step.
+    assert run(*QUERIES["steps"], "--json").json["value"] == 100
+    assert run(*QUERIES["mu"], "--json").json["value"] == pytest.approx(2.0, rel=1e-6)
 
 
 def test_answers_in_words_are_rounded_towards_more_privacy() -> None:
@@ -63,23 +63,23 @@ def test_answers_in_words_are_rounded_towards_more_privacy() -> None:
     rho = float(reported.split("rho")[1].split()[0])
     exact = run("convert", "--goal", "approximate:epsilon=1,delta=1e-6", "--to", "zcdp", "--json").json
     assert rho <= exact["guarantee"]["rho"] < rho * 1.00001
-    noise = run(*QUESTIONS["noise"]).out
-    value = run(*QUESTIONS["noise"], "--json").json["value"]
+    noise = run(*QUERIES["noise"]).out
+    value = run(*QUERIES["noise"], "--json").json["value"]
     assert value <= float(noise.split("noise_std")[1].split()[0]) < value * 1.00001
-    rate = run(*QUESTIONS["rate"]).out
-    value = run(*QUESTIONS["rate"], "--json").json["value"]
+    rate = run(*QUERIES["rate"]).out
+    value = run(*QUERIES["rate"], "--json").json["value"]
     assert value * 0.99999 < float(rate.split("rate")[1].split()[0]) <= value
 
 
 def test_answers_in_words_name_their_theorem() -> None:
-    reported = run(*QUESTIONS["goal"]).out
+    reported = run(*QUERIES["goal"]).out
     assert "bun-steinke" in reported
     assert "Bun and Steinke 2016, Proposition 1.3" in reported
-    assert run(*QUESTIONS["steps"]).out.splitlines()[0].split() == ["steps", "100"]
+    assert run(*QUERIES["steps"]).out.splitlines()[0].split() == ["steps", "100"]
 
 
 def test_a_curve_in_words() -> None:
-    lines = run(*QUESTIONS["curve"]).out.splitlines()
+    lines = run(*QUERIES["curve"]).out.splitlines()
     assert [line.split() for line in lines[-2:]] == [["2", "0.200001"], ["4.5", "0.450001"]]
     whole = run("cost", STEP).out.splitlines()
     assert 10 <= len([line for line in whole if line.strip()[:1].isdigit()]) <= 16
@@ -145,7 +145,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
 
 
 @pytest.mark.parametrize("which", WRONG)
-def test_a_wrong_question_is_refused_in_one_line(service: Served, tmp_path: Path, which: str) -> None:
+def test_a_wrong_query_is_refused_in_one_line(service: Served, tmp_path: Path, which: str) -> None:
     (tmp_path / "list.json").write_text("[1]")
     asked, code, words = WRONG[which]
     run(*asked).failed(code, words)

@@ -48,7 +48,7 @@ def test_what_was_rolled_back_is_run_again_after_growing_pauses() -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 5])
-def test_after_the_last_attempt_the_caller_is_told(attempts: int) -> None:
+def test_after_the_last_attempt_the_caller_gets_an_error(attempts: int) -> None:
     storage = Flaky(*[Busy(str(number)) for number in range(1, 100)])
 
     with pytest.raises(Unavailable, match=str(attempts)):

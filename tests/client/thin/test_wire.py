@@ -170,7 +170,7 @@ def test_retries_are_checked(setting: dict[str, Any]) -> None:
         Retries(**setting)
 
 
-def test_questions_that_record_nothing_carry_no_key() -> None:
+def test_queries_that_record_nothing_carry_no_key() -> None:
     answer = {"fits": 3}
     service = FakeService(*[lambda _: httpx2.Response(200, json=answer)] * 3)
     ledger = _ledger(service)
@@ -441,7 +441,7 @@ def test_the_async_client_refuses_a_reservation_without_settling() -> None:
     assert len(service.requests) == 1
 
 
-def test_the_async_client_asks_questions_and_shows_no_secret() -> None:
+def test_the_async_client_asks_queries_and_shows_no_secret() -> None:
     service = FakeService(lambda _: httpx2.Response(200, json={"a": 1}))
     ledger = AsyncLedger("http://ledger", TOKEN, transport=service.transport)
 

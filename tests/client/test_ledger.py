@@ -83,7 +83,7 @@ def test_what_is_spent_is_what_was_granted(dataset: Dataset) -> None:
     assert dataset.verification()["valid"]
 
 
-def test_an_exhausted_budget_is_told_and_costs_nothing(dataset: Dataset) -> None:
+def test_an_exhausted_budget_is_reported_and_costs_nothing(dataset: Dataset) -> None:
     account = dataset.run("job")
     authorized = Looked(0.0)
 
@@ -205,7 +205,7 @@ def test_a_sample_that_is_looked_at_again_is_charged_raw(open_dataset: Opener) -
     assert again.same_sample == first.same_sample
 
 
-def test_a_cost_is_told_and_not_charged(ledger: Ledger) -> None:
+def test_a_cost_is_reported_and_not_charged(ledger: Ledger) -> None:
     cost = ledger.cost([STEP, Laplace(1.0, 10.0)], adjacency="add-remove", orders=[2.0, 4.0])
     sampled = ledger.cost(STEP, adjacency="add-remove", sample=Poisson(0.1), orders=[2.0, 4.0])
 
@@ -215,7 +215,7 @@ def test_a_cost_is_told_and_not_charged(ledger: Ledger) -> None:
     assert cost.mu is not None
 
 
-def test_questions_are_answered(open_dataset: Opener, ledger: Ledger) -> None:
+def test_queries_are_answered(open_dataset: Opener, ledger: Ledger) -> None:
     dataset = open_dataset()
 
     assert dataset.forecast(STEP)["fits"] in (99, 100)

@@ -40,7 +40,7 @@ def compare_receipts(ledger: Ledger, files: Sequence[Path]) -> tuple[int, Findin
     for where, text in _lines(files):
         many += 1
         try:
-            receipt = _stated(where, verify_receipt(_receipt_in(text), key_set))
+            receipt = _to_receipt(where, verify_receipt(_receipt_in(text), key_set))
         except (BadReceipt, KeyError, TypeError, ValueError) as error:
             found.setdefault(_SEVERAL, []).append(f"{where}: no receipt of this ledger: {error}")
             continue
@@ -54,7 +54,7 @@ def _receipt_in(text: str) -> str:
     return str(json.loads(text)["receipt"]) if text.startswith("{") else text
 
 
-def _stated(where: str, statement: dict[str, Any]) -> _Receipt:
+def _to_receipt(where: str, statement: dict[str, Any]) -> _Receipt:
     return _Receipt(where, statement["dataset"], int(statement["sequence"]), statement["entry"])
 
 
@@ -79,7 +79,7 @@ def compare_journals(ledger: Ledger, files: Sequence[Path]) -> tuple[int, Findin
     found: Findings = {}
     many = 0
     for file in files:
-        held = _held(file)
+        held = _read_journal(file)
         many += len(held)
         for each, outcome in zip(held, ledger.outcomes(held), strict=True):
             if outcome != "granted":
@@ -89,7 +89,7 @@ def compare_journals(ledger: Ledger, files: Sequence[Path]) -> tuple[int, Findin
     return many, found
 
 
-def _held(file: Path) -> list[Held]:
+def _read_journal(file: Path) -> list[Held]:
     """The requests of a journal that were answered with a yes: those of which it has outputs."""
     try:
         first, *records = [json.loads(text) for _, text in _lines([file], whole=True)]
