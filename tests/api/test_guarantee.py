@@ -64,6 +64,7 @@ def test_an_opening_whose_plan_does_not_fit_says_so(service: Service) -> None:
     OpenedAnswer.model_validate(opened)
     (warning,) = opened["warnings"]
     assert "names 1000 steps, and the budget grants 1:" in warning
+    assert "accounting plan, the dataset would grant 277 steps" in warning
     forecast = service.post("/v1/datasets/adult/forecast", {"sample": POISSON, "releases": [SUBSAMPLED]})
     assert forecast.json()["fits"] == 1
 

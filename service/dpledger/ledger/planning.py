@@ -7,6 +7,8 @@ plan in a later change moves nothing; there it says what the new limit is for, a
 from collections.abc import Callable
 from typing import Any
 
+from dpledger.accounting.errors import AccountingError
+from dpledger.accounting.pld.calibration import largest_count_beside
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
@@ -40,9 +42,24 @@ def plan_warnings(plan: Plan, amounts: Floats, fits: Callable[[Floats], bool]) -
 
 
 def unspent_plan_warnings(plan: Plan | None, budget: Budget) -> list[str]:
-    """The same for a budget from which nothing was spent."""
+    """The same for a budget from which nothing was spent, and how many steps a plan budget would grant."""
+    if plan is None:
+        return []
+    found = plan_warnings(plan, charge_for(budget, plan.step, "").amounts, budget.admits)
+    return [warning + _granted_by_a_plan_budget(plan, budget) for warning in found]
+
+
+def _granted_by_a_plan_budget(plan: Plan, budget: Budget) -> str:
+    """What exact composition of the same step would grant within the same (ε, δ), if that is known."""
+    target = budget.target
+    if not {"epsilon", "delta"} <= set(target):
+        return ""
+    try:
+        most = largest_count_beside([], plan.step, target["epsilon"], target["delta"])
+    except AccountingError:
+        return ""
     return (
-        [] if plan is None else plan_warnings(plan, charge_for(budget, plan.step, "").amounts, budget.admits)
+        f"; opened with accounting plan, the dataset would grant {_steps(most)} of this kind" if most else ""
     )
 
 

@@ -3,11 +3,27 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpledger.accounting.pld.cells import ROUNDING, Cells
 from dpledger.accounting.validation import Floats
 
-__all__ = ["Dominated", "Dominating", "connect_the_dots", "even_edges", "merged_cells", "rough_masses"]
+__all__ = [
+    "Dominated",
+    "Dominating",
+    "Indices",
+    "Levels",
+    "connect_the_dots",
+    "even_edges",
+    "graded_edges",
+    "merged_cells",
+    "rough_masses",
+]
+
+Indices = NDArray[np.int64]
+
+Levels = tuple[tuple[int, float, float], ...]
+"""From what loss down and up a cell may be how many widths wide, widest last."""
 
 _UNDERFLOW = 1e-290
 """Stands for all masses that were too small for a float."""
@@ -15,14 +31,16 @@ _UNDERFLOW = 1e-290
 
 @dataclass(frozen=True)
 class Dominating:
-    """A measure P on losses origin + j·width that dominates a pair; Q is e^(−loss) times it.
+    """A measure P on losses origin + index·width that dominates a pair; Q is e^(−loss) times it.
 
     Attributes
     ----------
     origin, width
         The grid.
+    index
+        Where masses are: increasing from 0.
     masses
-        P masses, by index.
+        P masses there.
     infinite
         P mass at infinite loss.
     log_error
@@ -33,6 +51,7 @@ class Dominating:
 
     origin: float
     width: float
+    index: Indices
     masses: Floats
     infinite: float
     log_error: float
@@ -57,16 +76,34 @@ def even_edges(low: float, high: float, anchor: float, width: float) -> Floats:
     return edges
 
 
-def connect_the_dots(cells: Cells) -> Dominating:
+def graded_edges(low: float, high: float, anchor: float, width: float, levels: Levels) -> Floats:
+    """The edges of :func:`even_edges` with fewer of them far out, where ``levels`` allow wider cells."""
+    first = int(np.floor((low - anchor) / width * (1.0 - 1e-14) - 1e-9))
+    last = max(int(np.ceil((high - anchor) / width * (1.0 - 1e-14) - 1e-9)), first + 1)
+    begin, end = first, last
+    downs, ups = [], []
+    for factor, down, up in reversed(levels):
+        inner = [min(max(int((at - anchor) / width), begin), end) for at in (down, up)]
+        downs.append(np.arange(begin, inner[0], factor))
+        ups.append(np.arange(inner[1], end, factor))
+        begin, end = inner
+    index = np.concatenate((*downs, np.arange(begin, end), *reversed(ups), [last]))
+    if first < 0 < last and index[zero := int(np.searchsorted(index, 0))] != 0:
+        index = np.insert(index, zero, 0)
+    edges: Floats = anchor + width * index.astype(np.float64)
+    return edges
+
+
+def connect_the_dots(cells: Cells, width: float) -> Dominating:
     """A discrete pair on the edges that dominates the cells' pair.
 
     Statement: each cell's mass moves to the cell's two edges so that its mass under P and under Q stays.
     The likelihood ratio becomes a mean-preserving spread of itself under Q, so H_γ rises at every γ and
     is unchanged where γ is the exponential of an edge: the least pair on these losses that dominates.
     Losses above the last edge become infinite, losses below the first edge move up to it.
-    Conditions: any pair; even edges. Rounding: the share of the upper edge and the losses are raised by
-    the cells' errors, so that P̃ ≥ P (after e^log_error) and dP̃/dQ̃ ≥ dP/dQ; a share that is too large
-    moves mass to a larger loss.
+    Conditions: any pair; edges that are whole numbers of ``width`` apart.
+    Rounding: the share of the upper edge and the losses are raised by the cells' errors, so that P̃ ≥ P (after
+    e^log_error) and dP̃/dQ̃ ≥ dP/dQ; a share that is too large moves mass to a larger loss.
     Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, Theorem 3.1 ("connect the dots").
     """
     upper = _upper_share(cells)
@@ -75,11 +112,12 @@ def connect_the_dots(cells: Cells) -> Dominating:
     masses[:-1] = cells.p - raised
     masses[1:] += raised
     masses[0] += cells.low[0]
-    width = float(cells.edges[1] - cells.edges[0])
-    blur = np.append(cells.p * (upper * (1.0 - upper)) * width**2, 0.0)
+    index = np.rint((cells.edges - cells.edges[0]) / width).astype(np.int64)
+    blur = np.append(cells.p * (upper * (1.0 - upper)) * np.square(np.diff(cells.edges)), 0.0)
     return Dominating(
         float(cells.edges[0]) + cells.edge_error,
         width,
+        index,
         masses,
         cells.high[0] + cells.infinite[0] + _UNDERFLOW,
         cells.mass_error + 4.0 * ROUNDING,

@@ -11,19 +11,32 @@ from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.pld.cells import ROUNDING, Cells
 from dpledger.accounting.pld.discretization import (
     Dominating,
+    Levels,
     connect_the_dots,
     even_edges,
+    graded_edges,
     merged_cells,
 )
 from dpledger.accounting.pld.moments import Cumulants, Shape
-from dpledger.accounting.pld.pairs import DominatingPair
-from dpledger.accounting.pld.transform import Factor, Sum, good_size, tilted_sum
+from dpledger.accounting.pld.pairs import AtomicPair, DominatingPair
+from dpledger.accounting.pld.transform import (
+    Factor,
+    Spectrum,
+    Sum,
+    good_size,
+    tilt_factor,
+    tilted_spectrum,
+    tilted_sum,
+)
 from dpledger.accounting.validation import Floats, check_count, check_non_negative, check_open_unit
 
-__all__ = ["PROFILE_TOLERANCE", "TOLERANCE", "Interval", "PrivacyLossDistribution"]
+__all__ = ["BOUNDS_TOLERANCE", "PROFILE_TOLERANCE", "TOLERANCE", "Interval", "PrivacyLossDistribution"]
 
-TOLERANCE = 2e-5
+TOLERANCE = 3e-6
 """Default relative gap between the upper bound on ε and the truth."""
+
+BOUNDS_TOLERANCE = 2e-5
+"""The same between an upper and a lower bound, which costs more to narrow."""
 
 PROFILE_TOLERANCE = 2e-4
 """The same for a curve, which is looked at rather than spent against."""
@@ -31,6 +44,9 @@ PROFILE_TOLERANCE = 2e-4
 _TRUNCATED = 1e-6
 """Share of δ that truncation may take."""
 _MOST_POINTS = 1 << 20
+_MOST_SUMMED = 1 << 22
+_MOST_HELD = 1 << 21
+"""Points of all items' grids together, where each is held evenly: some 40 bytes for each."""
 _MOST_REFINEMENTS = 4
 _FEW_DRAWS = 64
 _SMALL = 1 << 14
@@ -40,6 +56,9 @@ _NEAR_ZERO = 0.02
 _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-280
 _MOST_DRAWS = 10**15
+_MOST_STEPS = 60
+_GRADED = 1.3
+"""How much variance wider cells far out may add, relative to even ones."""
 _PROFILE_TILTS = 3
 """Compositions per profile: one is right to rounding within some eight deviations of its tilted mean."""
 
@@ -56,15 +75,29 @@ class Interval:
 class _Grid:
     """A width of cells, the shape it was chosen for, and what may be cut off.
 
-    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut
-    off, and for lower bounds below the loss of ``begin``, with the tilt that shows how little that is.
+    ``mass`` may be cut off on either side of one step; above the mean of ``end`` the whole sum is cut off.
     """
 
     width: float
     shape: Shape
     end: Shape
-    begin: tuple[float, float]
     mass: float
+    cumulants: Cumulants
+
+    @classmethod
+    def rough(cls, cumulants: Cumulants, shape: Shape, mass: float) -> "_Grid":
+        """Without a width yet."""
+        return cls(0.0, shape, cumulants.beyond(shape, math.log(_TRUNCATED)), mass, cumulants)
+
+    @property
+    def fold(self) -> float:
+        """The length of a window at which what folds from below weighs e^−14 of δ."""
+        return (14.0 - _log_delta(self.shape)) / max(self.shape.tilt, 1e-300)
+
+    @functools.cached_property
+    def begin(self) -> tuple[float, float]:
+        """For lower bounds: a loss below which the sum is cut off, and the tilt that shows it is slight."""
+        return self.cumulants.begin(self.shape, 2.0 * math.log(_TRUNCATED))
 
 
 class PrivacyLossDistribution:
@@ -87,8 +120,8 @@ class PrivacyLossDistribution:
 
     def __init__(self, items: Sequence[tuple[DominatingPair, int]]) -> None:
         self.items = tuple((pair, check_count("times", times, most=_MOST_DRAWS)) for pair, times in items)
-        self._cells: dict[tuple[DominatingPair, float, float], Cells] = {}
-        self._rough: dict[float, tuple[Cumulants, _Grid]] = {}
+        self._rough: dict[float, _Grid] = {}
+        self._parts: tuple[_Grid | None, list[tuple[Dominating, int]]] = (None, [])
         if not self.items:
             raise InvalidInput("items", "at least one", 0)
 
@@ -107,7 +140,7 @@ class PrivacyLossDistribution:
             return 0.0
         return self._epsilon(delta, self._grid_for_delta(delta, tolerance))
 
-    def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
+    def epsilon_bounds(self, delta: float, *, tolerance: float = BOUNDS_TOLERANCE) -> Interval:
         """Both bounds on ε at ``delta``, refined until they are within ``tolerance`` (relative)."""
         delta = check_open_unit("delta", delta)
         if self._at_zero <= delta:
@@ -133,11 +166,11 @@ class PrivacyLossDistribution:
         """Upper bounds on δ at each of ``epsilons`` ≥ 0, from a composition at each of a few tilts."""
         least, most = float(epsilons.min()), float(epsilons.max())
         anchors = np.unique(np.linspace(least, most, _PROFILE_TILTS))
-        tails = (self._upper(self._grid_for_epsilon(at, tolerance), least) for at in anchors.tolist())
-        found: Floats = np.minimum.reduce([tail.deltas(epsilons) for tail in tails])
+        grids = (self._grid_for_epsilon(at, tolerance) for at in anchors.tolist())
+        found: Floats = np.minimum.reduce([self._tail(grid, least).deltas(epsilons) for grid in grids])
         return found
 
-    def delta_bounds(self, epsilon: float, *, tolerance: float = TOLERANCE) -> Interval:
+    def delta_bounds(self, epsilon: float, *, tolerance: float = BOUNDS_TOLERANCE) -> Interval:
         """Both bounds on δ(ε)."""
         epsilon = check_non_negative("epsilon", epsilon)
         grid = self._grid_for_epsilon(epsilon, tolerance)
@@ -148,14 +181,20 @@ class PrivacyLossDistribution:
         """Upper bound on δ(0): total variation adds up."""
         return sum(times * _total_variation(pair) for pair, times in self.items)
 
-    def _grid_for_delta(self, delta: float, tolerance: float) -> _Grid:
+    def _rough_for_delta(self, delta: float) -> _Grid:
         if delta not in self._rough:
             mass = _TRUNCATED * delta / self.draws
             cumulants = Cumulants(self.items, mass)
-            shape = cumulants.for_delta(math.log(delta))
-            self._rough = {delta: (cumulants, _rough_grid(cumulants, shape, mass))}
-        cumulants, grid = self._rough[delta]
-        return self._grid(cumulants, grid, _foreseen_epsilon(grid.shape), tolerance)
+            self._rough = {delta: _Grid.rough(cumulants, cumulants.for_delta(math.log(delta)), mass)}
+        return self._rough[delta]
+
+    def _grid_for_delta(self, delta: float, tolerance: float) -> _Grid:
+        grid = self._rough_for_delta(delta)
+        return self._grid(grid, _foreseen_epsilon(grid.shape), tolerance)
+
+    def foreseen_epsilon(self, delta: float) -> float:
+        """About what ε will be, for no claim."""
+        return 0.0 if self._at_zero <= delta else _foreseen_epsilon(self._rough_for_delta(delta).shape)
 
     def _grid_for_epsilon(self, epsilon: float, tolerance: float) -> _Grid:
         rough = Cumulants(self.items, 1e-12 / self.draws).for_epsilon(epsilon)
@@ -164,28 +203,44 @@ class PrivacyLossDistribution:
         mass = _TRUNCATED * delta / self.draws
         cumulants = Cumulants(self.items, mass)
         shape = cumulants.for_epsilon(epsilon)
-        return self._grid(cumulants, _rough_grid(cumulants, shape, mass), epsilon, tolerance)
+        return self._grid(_Grid.rough(cumulants, shape, mass), epsilon, tolerance)
 
-    def _grid(self, cumulants: Cumulants, grid: _Grid, epsilon: float, tolerance: float) -> _Grid:
+    def _grid(self, grid: _Grid, epsilon: float, tolerance: float) -> _Grid:
         """A width for which the upper bound is about ``tolerance``·ε above the truth.
 
         A cell's spread adds a variance of h²/6 to one loss, so ε rises by half the variance added to the
         sum over :meth:`Shape.sensitivity`. Where losses are atoms, sums blur by h times the root of their
         number.
         """
+        if (spacing := self._spacing) is not None:
+            return replace(grid, width=spacing)
         shape = grid.shape
         allowed = tolerance * max(epsilon, _NEAR_ZERO * shape.deviation)
-        width = math.sqrt(12.0 * allowed * shape.sensitivity() / self.draws)
+        width = math.sqrt(12.0 / _GRADED * allowed * shape.sensitivity() / self.draws)
         lumps = [pair for pair, _ in self.items if pair.atomic]
         if lumps and self.draws <= _FEW_DRAWS:
-            width = min(width, 4.0 * allowed / math.sqrt(self.draws))
-        width = max(min(width, self._narrowest(cumulants, shape)), 1e-300)
+            coarse = max(1.0, BOUNDS_TOLERANCE / tolerance)  # atoms blur by a width: no finer than it pays
+            width = min(width, 4.0 * coarse * allowed / math.sqrt(self.draws))
+        width = max(min(width, self._narrowest(grid.cumulants, shape)), 1e-300)
         if lumps and abs(lumps[0].anchor) > width:  # both ends of a symmetric support on the grid
             width = 2.0 * abs(lumps[0].anchor) / math.ceil(2.0 * abs(lumps[0].anchor) / width)
         grid = replace(grid, width=width)
-        while self._size(grid) > _MOST_POINTS:
+        while self._size(grid) > _MOST_POINTS or self._held(grid, atomic=True) > _MOST_HELD:
             grid = replace(grid, width=2.0 * grid.width)
         return self._checked_blur(grid, allowed)
+
+    @functools.cached_property
+    def _spacing(self) -> float | None:
+        """The distance of the two losses, where only one randomized response is repeated: nothing blurs."""
+        pair = self.items[0][0]
+        if len(self.items) > 1 or not isinstance(pair, AtomicPair) or pair.losses.size != 2:
+            return None
+        return float(pair.losses[1] - pair.losses[0])
+
+    def _foreseen_gap(self, grid: _Grid) -> float:
+        """How much ε rises by the variance that a grid really adds."""
+        added = sum(times * _blur(part, grid) for part, times in self._dominating(grid))
+        return 0.5 * added / max(grid.shape.sensitivity(), 1e-300)
 
     def _narrowest(self, cumulants: Cumulants, shape: Shape) -> float:
         """Half of an item's deviation, weighed by its part in the variance."""
@@ -196,8 +251,7 @@ class PrivacyLossDistribution:
     def _checked_blur(self, grid: _Grid, allowed: float) -> _Grid:
         """Refine where the variance that the grid really adds is larger than foreseen."""
         for _ in range(_MOST_REFINEMENTS):
-            added = sum(times * _blur(part, grid) for part, times in self._dominating(grid))
-            foreseen = 0.5 * added / max(grid.shape.sensitivity(), 1e-300)
+            foreseen = self._foreseen_gap(grid)
             if foreseen <= 1.5 * allowed or self._size(grid) > _MOST_POINTS // 2:
                 break
             grid = replace(grid, width=grid.width * max(0.9 * math.sqrt(allowed / foreseen), 0.1))
@@ -208,32 +262,60 @@ class PrivacyLossDistribution:
         spans = (pair.span(grid.mass) for pair, _ in self.items)
         return max((high - low) / grid.width for low, high in spans)
 
-    def _cell(self, index: int, grid: _Grid, *, lower: bool = False) -> Cells:
-        pair = self.items[index][0]
-        pair = pair.dominated if lower and pair.dominated != pair else pair
-        key = (pair, grid.width, grid.mass)
-        if key not in self._cells:
-            edges = even_edges(*pair.span(grid.mass), pair.anchor, grid.width)
-            if len(self._cells) > 4 * len(self.items):
-                self._cells.clear()
-            self._cells[key] = pair.cells(edges)
-        return self._cells[key]
+    def _held(self, grid: _Grid, *, atomic: bool) -> float:
+        """Points of the even grids of all items together, or of the atomic ones."""
+        spans = (pair.span(grid.mass) for pair, _ in self.items if pair.atomic or not atomic)
+        return sum((high - low) / grid.width for low, high in spans)
+
+    def _even_cells(self, index: int, grid: _Grid) -> Cells:
+        """For lower bounds: the cell's index is the statistic."""
+        pair = self.items[index][0].dominated
+        return pair.cells(even_edges(*pair.span(grid.mass), pair.anchor, grid.width))
 
     def _dominating(self, grid: _Grid) -> list[tuple[Dominating, int]]:
-        return [
-            (connect_the_dots(self._cell(index, grid)), times) for index, (_, times) in enumerate(self.items)
-        ]
+        if self._parts[0] is not grid:
+            self._parts = (grid, [self._dots(index, grid) for index in range(len(self.items))])
+        return self._parts[1]
 
-    def _upper(self, grid: _Grid, floor: float) -> "_Tail":
+    def _dots(self, index: int, grid: _Grid) -> tuple[Dominating, int]:
+        """One item on the grid, with wider cells where the tilted law has little mass."""
+        pair, times = self.items[index]
+        levels: Levels = () if pair.atomic else grid.cumulants.levels(index, grid.shape.tilt)
+        edges = graded_edges(*pair.span(grid.mass), pair.anchor, grid.width, levels)
+        return connect_the_dots(pair.cells(edges), grid.width), times
+
+    def _upper(self, grid: _Grid, floor: float) -> "_Tail | _Band":
+        """From a few frequencies where they are enough, else from the whole transform."""
+        tilt, found = grid.shape.tilt * grid.width, None
+        factors, origin, log_error, infinite = self._factors(grid)
+        window = _Window.of(grid, origin, factors, floor=floor)
+        if self._smooth and window.first > 0 and tilt * window.size > 1.0:
+            tilted = [tilt_factor(each, tilt) for each in factors]
+            found = tilted_spectrum(tilted, tilt, window.size, grid.width)
+        if found is None:
+            return self._tail(grid, floor)
+        extra = infinite + _mass_from(factors, window.first + window.size, grid)
+        return _Band.of(found, grid, origin, log_error, extra, window.first)
+
+    def _tail(self, grid: _Grid, floor: float) -> "_Tail":
+        factors, origin, log_error, infinite = self._factors(grid)
+        window = _Window.of(grid, origin, factors, floor=floor)
+        found = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size)
+        return _Tail.of(found, grid, origin, log_error, infinite + _beyond(factors, found, grid), floor)
+
+    def _factors(self, grid: _Grid) -> tuple[list[Factor], float, float, float]:
+        """The steps' masses, the loss at index 0 of their sum, the error of masses, and the infinite mass."""
         parts = self._dominating(grid)
         origin = math.fsum(times * part.origin for part, times in parts)
         infinite = -math.expm1(sum(times * math.log1p(-min(part.infinite, 0.5)) for part, times in parts))
-        factors = [Factor(part.masses, times) for part, times in parts]
+        factors = [Factor(part.masses, times, part.index) for part, times in parts]
         log_error = sum(times * part.log_error for part, times in parts)
-        window = _Window.of(grid, origin, factors, floor=floor)
-        sum_ = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size)
-        beyond = _beyond(factors, sum_, grid)
-        return _Tail.of(sum_, grid, origin, log_error, infinite * (1.0 + 1e-12) + beyond, floor)
+        return factors, origin, log_error, infinite * (1.0 + 1e-12)
+
+    @functools.cached_property
+    def _smooth(self) -> bool:
+        """Whether the transform of the sum is negligible at most frequencies."""
+        return self.draws >= _FEW_DRAWS and not all(pair.atomic for pair, _ in self.items)
 
     def _epsilon(self, delta: float, grid: _Grid) -> float:
         shape = grid.shape
@@ -253,14 +335,14 @@ class PrivacyLossDistribution:
         return self._lower(grid).delta(epsilon)
 
     def _lower(self, grid: _Grid) -> "_Test":
-        parts = [
-            (merged_cells(self._cell(index, grid, lower=True)), times)
-            for index, (_, times) in enumerate(self.items)
-        ]
-        origin = math.fsum(
-            times * float(self._cell(index, grid, lower=True).edges[0])
-            for index, (_, times) in enumerate(self.items)
-        )
+        while self._held(grid, atomic=False) > _MOST_HELD:
+            grid = replace(grid, width=2.0 * grid.width)
+        parts, origins = [], []
+        for index, (_, times) in enumerate(self.items):
+            cells = self._even_cells(index, grid)
+            parts.append((merged_cells(cells), times))
+            origins.append(times * float(cells.edges[0]))
+        origin = math.fsum(origins)
         log_error = sum(times * part.log_error for part, times in parts)
         infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
         tilt = grid.shape.tilt * grid.width
@@ -289,12 +371,9 @@ def _foreseen_epsilon(shape: Shape) -> float:
     return max(shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300), 0.0)
 
 
-def _rough_grid(cumulants: Cumulants, shape: Shape, mass: float) -> _Grid:
-    end, begin = (
-        cumulants.beyond(shape, math.log(_TRUNCATED)),
-        cumulants.begin(shape, 2.0 * math.log(_TRUNCATED)),
-    )
-    return _Grid(0.0, shape, end, begin, mass)
+def _log_delta(shape: Shape) -> float:
+    """log δ as the saddle point has it."""
+    return min(shape.log_moment - shape.tilt * _foreseen_epsilon(shape) - shape.log_prefactor(), 0.0)
 
 
 def _finer(grid: _Grid, ratio: float) -> _Grid:
@@ -304,8 +383,7 @@ def _finer(grid: _Grid, ratio: float) -> _Grid:
 def _blur(part: Dominating, grid: _Grid) -> float:
     """The tilted variance that a step's grid adds."""
     tilt = grid.shape.tilt * grid.width
-    index = np.arange(part.masses.size)
-    weights = np.exp(tilt * (index - index[-1]))
+    weights = np.exp(tilt * (part.index - part.index[-1]))
     total = float((part.masses * weights).sum())
     return float((part.blur * weights).sum()) / total if total > 0.0 else 0.0
 
@@ -322,41 +400,36 @@ class _Window:
         cls, grid: _Grid, origin: float, factors: Sequence[Factor], *, floor: float | None = None
     ) -> "_Window":
         """For upper bounds from ``floor`` on; without one for lower bounds, which need more room."""
-        shape = grid.shape
-        deviation = max(shape.deviation, grid.width)
-        above = max(grid.end.mean - shape.mean, 0.0) + 2.0 * grid.width
-        if floor is None:
-            below, above = shape.mean - grid.begin[0], max(1.2 * above, 9.0 * deviation)
-        else:
-            below = max(_reach_below(shape, deviation, above), shape.mean - floor + 2.0 * grid.width)
-        length = sum(factor.times * (factor.masses.size - 1) for factor in factors) + 1
-        start = shape.mean - below - origin
-        first = math.floor(start / grid.width) if start > 0.0 else 0
-        last = (
-            min(math.ceil((shape.mean + above - origin) / grid.width) + 8, length)
-            if above < math.inf
-            else length
-        )
+        low, high = _lower_window(grid) if floor is None else _upper_window(grid, floor)
+        length = sum(factor.times * (factor.size - 1) for factor in factors) + 1
+        first = math.floor((low - origin) / grid.width) if low > origin else 0
+        last = min(math.ceil((high - origin) / grid.width) + 8, length) if high < math.inf else length
         size = good_size(max(last - first, 8))
         if length <= max(_SMALL, 2 * size):
             return cls(0, good_size(length))
-        return cls(first, min(size, good_size(8 * _MOST_POINTS)))
+        return cls(first, min(size, _MOST_SUMMED))
 
 
-def _reach_below(shape: Shape, deviation: float, above: float) -> float:
-    """How far below the tilted mean ε is, and what folds back onto losses near ε is slight."""
-    offset = shape.log_prefactor() / shape.tilt if shape.tilt > 0.0 else 0.0
-    rate = shape.tilt * deviation
-    gaussian = 5.5 * deviation
-    folded = deviation * (0.5 * rate + 14.0 / max(rate, 1e-9)) - above
-    return max(offset + deviation, min(gaussian, folded if rate > 1.0 else gaussian))
+def _lower_window(grid: _Grid) -> tuple[float, float]:
+    mean = grid.shape.mean
+    above = max(grid.end.mean - mean, 0.0) + 2.0 * grid.width
+    return grid.begin[0], mean + max(1.2 * above, 9.0 * max(grid.shape.deviation, grid.width))
+
+
+def _upper_window(grid: _Grid, floor: float) -> tuple[float, float]:
+    """From the floor on, so long that little folds from below; or from where nearly nothing is left below."""
+    shape, floor = grid.shape, floor - 2.0 * grid.width
+    end = max(grid.end.mean, shape.mean, floor) + shape.deviation + 2.0 * grid.width
+    whole = min(shape.mean - 5.5 * max(shape.deviation, grid.width), floor)
+    short = grid.fold < end - whole < math.inf
+    return (floor, max(end, floor + grid.fold)) if short else (whole, end)
 
 
 def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
     """log of Chernoff's bound e^(−tilt·index)·Π moments^times on the mass beyond ``index``, rounded up."""
     total, size = -tilt * index, abs(tilt * index)
     for factor in factors:
-        exponents = tilt * np.arange(factor.masses.size)
+        exponents = tilt * factor.positions
         top = float(exponents[-1]) if tilt > 0.0 else 0.0
         moment = float((factor.masses * np.exp(exponents - top)).sum())
         logs = factor.times * (math.log(moment) + top) if moment > 0.0 else -math.inf
@@ -367,9 +440,12 @@ def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
 
 def _beyond(factors: Sequence[Factor], found: Sum, grid: _Grid) -> float:
     """Upper bound on the mass above the window, where the window is not everything."""
-    if found.end >= found.length:
-        return 0.0
-    logs = _log_tail(factors, grid.end.tilt * grid.width, found.end)
+    return 0.0 if found.end >= found.length else _mass_from(factors, found.end, grid)
+
+
+def _mass_from(factors: Sequence[Factor], index: int, grid: _Grid) -> float:
+    """Upper bound on the mass of the sum at or above ``index``."""
+    logs = _log_tail(factors, grid.end.tilt * grid.width, index)
     return math.exp(min(logs, 0.0)) * (1.0 + 1e-12)
 
 
@@ -457,6 +533,84 @@ class _Tail:
 
 
 @dataclass(frozen=True)
+class _Band:
+    """The same as :class:`_Tail`, from the transform: tail sums of P and Q over one period from any loss on.
+
+    What lies below the loss at which a sum begins folds onto the period and adds to both measures; what lies
+    beyond the period is part of ``extra``, for every beginning at or above ``first``.
+    """
+
+    spectrum: Spectrum
+    shift: float
+    width: float
+    top: float
+    extra: float
+    first: int
+    guess: float
+
+    @classmethod
+    def of(
+        cls, found: Spectrum, grid: _Grid, origin: float, log_error: float, extra: float, first: int
+    ) -> "_Band":
+        """With losses and masses rounded up."""
+        reach = first + 2 * found.size
+        shift = origin + 4.0 * ROUNDING * (abs(origin) + grid.width * reach)
+        size = abs(found.log_scale) + abs(found.tilt) * reach + 8.0
+        top = found.log_scale + log_error + found.log_error + 8.0 * ROUNDING * size
+        return cls(found, shift, grid.width, top, extra, first, _foreseen_epsilon(grid.shape))
+
+    def _line(self, epsilon: float) -> tuple[float, float, float]:
+        """δ(ε) = A − e^(ε−l)·B near ``epsilon``: upper bound on A, lower bound on B, and l."""
+        start = math.floor((epsilon - self.shift) / self.width) + 1
+        if not self.first <= start <= self.first + self.spectrum.size:
+            return 1.0, 0.0, 0.0
+        p, q, rounding = self.spectrum.tails(start)
+        scale = math.exp(min(self.top - self.spectrum.tilt * start, _LARGEST_EXPONENT))
+        return (p + rounding) * scale, (q - rounding) * scale, self.shift + self.width * start
+
+    def epsilon(self, delta: float) -> float:
+        """The least ε ≥ 0 with δ(ε) ≤ delta, by Newton's steps from below, each proven where it ends."""
+        left = delta * (1.0 - 4.0 * ROUNDING) - self.extra
+        if left <= 0.0:
+            return math.inf
+        least = max(self.shift + self.width * self.first, 0.0)
+        epsilon = max(self._nearly(left, max(self.guess, least)), least)
+        for _ in range(_MOST_STEPS):
+            p, q, loss = self._line(epsilon)
+            if p <= left:
+                return epsilon
+            if q <= 0.0:
+                return math.inf
+            there = loss + math.log((p - left) / q)
+            there += 8.0 * ROUNDING * (abs(loss) + abs(there) + 1.0)
+            if there <= epsilon:
+                return epsilon
+            epsilon = there + 1e-14 * abs(there)
+        return math.inf
+
+    def _nearly(self, left: float, epsilon: float) -> float:
+        """Just below the answer, by Newton's steps on log δ, which is nearly straight; nothing is claimed."""
+        for _ in range(8):
+            p, q, loss = self._line(epsilon)
+            slope = q * math.exp(min(epsilon - loss, 0.0))
+            found = p - slope
+            if not (0.0 < found < 1.0 and slope > 0.0):
+                return 0.0
+            move = math.log(found / left) * found / slope
+            epsilon += move
+            if abs(move) < 1e-4 * epsilon:
+                # The next error is about the square of the move times the curvature of log δ.
+                return epsilon - 2.0 * move * move * slope / found - 1e-12 * epsilon
+        return 0.0
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on δ(ε)."""
+        p, q, loss = self._line(epsilon)
+        found = p - q * math.exp(min(epsilon - loss, 0.0)) * (1.0 - 8.0 * ROUNDING * (1.0 + abs(loss)))
+        return min(found + self.extra, 1.0)
+
+
+@dataclass(frozen=True)
 class _Test:
     """Lower bounds on P(T > t) and upper bounds on Q(T > t) for a statistic T, by t."""
 
@@ -498,7 +652,7 @@ class _Test:
     def epsilon(self, delta: float) -> float:
         """The largest ε for which some t shows δ(ε) > delta; 0 if none does."""
         over = self.p + self.infinite - delta * (1.0 + 4.0 * ROUNDING)
-        some = (over > 0.0) & (self.q > 0.0) & np.isfinite(self.q)
+        some = (over > 0.0) & (self.q > _TINY) & np.isfinite(self.q)
         if not some.any():
             return 0.0
         return max(float(np.log(over[some] / self.q[some]).max()) * (1.0 - 1e-15) - 1e-15, 0.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpledger.accounting.pld.discretization import rough_masses
+from dpledger.accounting.pld.discretization import Levels, rough_masses
 from dpledger.accounting.pld.pairs import DominatingPair
 from dpledger.accounting.validation import Floats
 
@@ -15,6 +15,8 @@ __all__ = ["Cumulants", "Shape"]
 _POINTS = 96
 _MOST_STEPS = 40
 _CLOSE = 1e-2
+_FACTORS = (2, 4, 8, 16, 32, 64, 128)
+_FAR_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,22 @@ class Cumulants:
         weights = masses * np.exp(exponents - exponents.max())
         mean = weights @ losses / weights.sum()
         return math.sqrt(max(float(weights @ (losses - mean) ** 2 / weights.sum()), 0.0))
+
+    def levels(self, index: int, tilt: float) -> Levels:
+        """How wide cells of an item may be where: f widths where less than 0.05/f² of the tilted mass is."""
+        at = slice(self._starts[index], self._starts[index] + self._sizes[index])
+        losses, masses = self._losses[at], self._masses[at]
+        exponents = tilt * losses
+        weights = masses * np.exp(exponents - exponents.max())
+        below = np.cumsum(weights) / weights.sum()
+        above = np.cumsum(weights[::-1])[::-1] / weights.sum()
+        found = []
+        for factor in _FACTORS:
+            share = _FAR_SHARE / factor**2
+            inside = np.flatnonzero((below > share) & (above > share))
+            low, high = max(int(inside[0]) - 1, 0), min(int(inside[-1]) + 1, losses.size - 1)
+            found.append((factor, float(losses[low]), float(losses[high])))
+        return tuple(found)
 
     def for_delta(self, log_delta: float) -> Shape:
         """The tilt at which λK′ − K + log prefactor = −log δ: the saddle point of ε(δ)."""

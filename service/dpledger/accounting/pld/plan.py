@@ -9,6 +9,7 @@ from dpledger.accounting.numerics import root_of_squares
 from dpledger.accounting.pld.catalogue import dominating_pairs
 from dpledger.accounting.pld.concentrated import ConcentratedPair
 from dpledger.accounting.pld.distribution import (
+    BOUNDS_TOLERANCE,
     PROFILE_TOLERANCE,
     TOLERANCE,
     Interval,
@@ -73,20 +74,32 @@ class PlanLoss:
 
     def epsilon(self, delta: float, *, tolerance: float = TOLERANCE) -> float:
         """Upper bound on ε at ``delta``; infinite where the steps' own δ exceed it."""
-        return self._larger(tolerance, lambda each, within: each.epsilon(delta, tolerance=within))
+        return self._larger(
+            tolerance,
+            lambda each, within: each.epsilon(delta, tolerance=within),
+            lambda each: each.foreseen_epsilon(delta),
+        )
 
-    def _larger(self, tolerance: float, bound: Callable[[PrivacyLossDistribution, float], float]) -> float:
+    def _larger(
+        self,
+        tolerance: float,
+        bound: Callable[[PrivacyLossDistribution, float], float],
+        foreseen: Callable[[PrivacyLossDistribution], float],
+    ) -> float:
         """The larger upper bound of the directions; the one that is clearly smaller is looked at roughly."""
         if len(self.directions) < 2 or tolerance > 0.1 * _ROUGH:
             return max((bound(each, tolerance) for each in self.directions), default=0.0)
-        rough = sorted(((bound(each, max(tolerance, _ROUGH)), i) for i, each in enumerate(self.directions)))
-        (less, other), (_, first) = rough
-        found = bound(self.directions[first], tolerance)
-        return found if less <= found else max(found, bound(self.directions[other], tolerance))
+        larger, other = sorted(self.directions, key=foreseen, reverse=True)
+        found = bound(larger, tolerance)
+        return found if bound(other, _ROUGH) <= found else max(found, bound(other, tolerance))
 
     def delta(self, epsilon: float, *, tolerance: float = TOLERANCE) -> float:
         """Upper bound on δ at ``epsilon``."""
-        return self._larger(tolerance, lambda each, within: each.delta(epsilon, tolerance=within))
+        return self._larger(
+            tolerance,
+            lambda each, within: each.delta(epsilon, tolerance=within),
+            lambda each: each.delta(epsilon, tolerance=_ROUGH),
+        )
 
     def profile(self, epsilons: Floats | Sequence[float], *, tolerance: float = PROFILE_TOLERANCE) -> Floats:
         """Upper bounds on δ at each of ``epsilons`` ≥ 0, for a curve; each of them is proven."""
@@ -96,11 +109,11 @@ class PlanLoss:
         larger: Floats = np.maximum.reduce(found) if found else np.zeros(at.size)
         return larger
 
-    def epsilon_bounds(self, delta: float, *, tolerance: float = TOLERANCE) -> Interval:
+    def epsilon_bounds(self, delta: float, *, tolerance: float = BOUNDS_TOLERANCE) -> Interval:
         """Both bounds on the ε of the plan's dominating pairs at ``delta``."""
         return _largest([each.epsilon_bounds(delta, tolerance=tolerance) for each in self.directions])
 
-    def delta_bounds(self, epsilon: float, *, tolerance: float = TOLERANCE) -> Interval:
+    def delta_bounds(self, epsilon: float, *, tolerance: float = BOUNDS_TOLERANCE) -> Interval:
         """Both bounds on the δ of the plan's dominating pairs at ``epsilon``."""
         return _largest([each.delta_bounds(epsilon, tolerance=tolerance) for each in self.directions])
 

@@ -98,7 +98,7 @@ class _Line:
 
 
 def _above(cells: Sequence[tuple[Cells, int]], width: float) -> AtomicPair:
-    parts = [(connect_the_dots(each), times) for each, times in cells]
+    parts = [(connect_the_dots(each, width), times) for each, times in cells]
     origin = math.fsum(times * part.origin for part, times in parts)
     line, cut = _summed([(part.masses, times) for part, times in parts], _CUT, up=True)
     losses: Floats = origin + width * (line.first + np.arange(line.masses.size, dtype=np.float64))

@@ -1,5 +1,6 @@
 """Convolution powers of tilted measures by the fast Fourier transform, with a bound on every error."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +10,19 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from dpledger.accounting.pld.cells import ROUNDING
+from dpledger.accounting.pld.discretization import Indices
 from dpledger.accounting.validation import Floats
 
-__all__ = ["Factor", "Sum", "good_size", "tilted_sum"]
+__all__ = [
+    "Factor",
+    "Spectrum",
+    "Sum",
+    "Tilted",
+    "good_size",
+    "tilt_factor",
+    "tilted_spectrum",
+    "tilted_sum",
+]
 
 Complexes = NDArray[np.complex128]
 
@@ -20,14 +31,68 @@ _PER_LEVEL = 16.0 * ROUNDING
 addition, each at most √5 + 1 roundings, and a twiddle that is right to one; doubled for the one radix 3."""
 
 _PER_PRODUCT = 4.0 * ROUNDING
+_NEGLIGIBLE = 1e-17
+"""A modulus that changes no digit of a sum of total 1."""
+_SLACK = 0.02
+_MOST_SCANNED = 1 << 17
+_MOST_LOUD = 2048
+_FEW_LOUD = 96
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Masses at indices 0, 1, … whose sum of ``times`` independent draws is wanted."""
+    """Masses at increasing indices from 0 whose sum of ``times`` independent draws is wanted.
+
+    Without ``index`` they are at 0, 1, 2, ….
+    """
 
     masses: Floats
     times: int
+    index: Indices | None = None
+
+    @property
+    def positions(self) -> Indices:
+        """The index of each mass."""
+        return np.arange(self.masses.size) if self.index is None else self.index
+
+    @property
+    def size(self) -> int:
+        """One more than the last index."""
+        return self.masses.size if self.index is None else int(self.index[-1]) + 1
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Masses times e^(tilt·index), normalised.
+
+    Attributes
+    ----------
+    weights, positions
+        Of total 1, and where.
+    times
+        How many draws.
+    log_total
+        The logarithm of the total before.
+    log_error
+        Weights are right up to e^(±log_error), or after e^log_error where they are upper bounds.
+    """
+
+    weights: Floats
+    positions: Indices
+    times: int
+    log_total: float
+    log_error: float
+
+    @property
+    def length(self) -> int:
+        """One more than the last index."""
+        return int(self.positions[-1]) + 1
+
+    def fold(self, size: int) -> Floats:
+        """By index modulo ``size``."""
+        index = self.positions if self.length <= size else self.positions % size
+        folded: Floats = np.bincount(index, self.weights, size).astype(np.float64, copy=False)
+        return folded
 
 
 @dataclass(frozen=True)
@@ -57,6 +122,52 @@ class Sum:
         return self.first > 0 or self.end < self.length
 
 
+@dataclass(frozen=True)
+class Spectrum:
+    """The law of the sum of all draws after tilting, by its transform.
+
+    The mass at index j is e^(log_scale − tilt·j) times (1/size)·Σ coefficients·e^(2πi·frequencies·j/size),
+    the frequencies taken with both signs, up to ``error`` (absolute) and e^(±log_error), plus what lies a
+    multiple of ``size`` away.
+    """
+
+    coefficients: Complexes
+    frequencies: Indices
+    size: int
+    error: float
+    log_scale: float
+    log_error: float
+    tilt: float
+    step: float
+
+    def tails(self, start: int) -> tuple[float, float, float]:
+        """Σ over start ≤ j < start + size of values e^(−tilt(j − start)), and times e^(−step(j − start)).
+
+        Both with the error added to every value; last a bound on the rounding of either.
+        """
+        angles = (2.0 * math.pi / self.size) * ((self.frequencies * start) % self.size)
+        cosine, sine = np.cos(angles), np.sin(angles)
+        p, q = (
+            float(cosine @ terms.real - sine @ terms.imag) + self.error / -math.expm1(-rate)
+            for terms, rate in zip(self._series, (self.tilt, self.tilt + self.step), strict=True)
+        )
+        size = float(np.abs(self._series[0]).sum())
+        return p, q, size * ROUNDING * (64.0 + self.frequencies.size)
+
+    @functools.cached_property
+    def _series(self) -> tuple[Complexes, Complexes]:
+        """Coefficients times one period of a geometric series, (1 − e^(−t·size))/(1 − e^(−t + iθ))."""
+        sides = np.where((self.frequencies == 0) | (2 * self.frequencies == self.size), 1.0, 2.0) / self.size
+        theta = (2.0 * math.pi / self.size) * self.frequencies
+        half, sine = 2.0 * np.sin(0.5 * theta) ** 2, np.sin(theta)
+        found = []
+        for rate in (self.tilt, self.tilt + self.step):
+            decay = math.exp(-rate)
+            below = decay * half - math.expm1(-rate) - 1j * (decay * sine)
+            found.append(self.coefficients * sides * (-math.expm1(-rate * self.size) / below))
+        return found[0], found[1]
+
+
 def good_size(least: int) -> int:
     """The least 2^n or 3·2^n that is at least ``least``."""
     power = 1 << max(least - 1, 1).bit_length()
@@ -75,67 +186,134 @@ def tilted_sum(factors: Sequence[Factor], tilt: float, first: int, size: int) ->
     Source: Higham 2002, section 24.1 (paths of Cooley and Tukey's algorithm); exponential tilting as in
     large deviations.
     """
-    draws = sum(factor.times for factor in factors)
-    length = sum(factor.times * (factor.masses.size - 1) for factor in factors) + 1
+    return _product([tilt_factor(factor, tilt) for factor in factors], tilt, first, size)
+
+
+def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int) -> Sum:
+    """The law of the sum of all draws of tilted parts; statement and errors as in :func:`tilted_sum`."""
+    draws = sum(part.times for part in parts)
+    length = sum(part.times * (part.length - 1) for part in parts) + 1
     if length <= size:
         first, size = 0, good_size(length)
-    log_scale, log_error, product = 0.0, 0.0, None
-    alone = draws == 1
-    for factor in factors:
-        weights, log_total, error = _tilted(factor.masses, tilt)
-        log_scale += factor.times * log_total
-        log_error += factor.times * error
-        if alone:
-            return Sum(weights, 0, 0.0, log_scale, log_error, tilt, length)
-        power = _power(fft.rfft(_folded(weights, size), size), factor.times)
+    log_scale = math.fsum(part.times * part.log_total for part in parts)
+    log_error = math.fsum(part.times * part.log_error for part in parts)
+    if draws == 1:
+        return Sum(parts[0].fold(length), 0, 0.0, log_scale, log_error, tilt, length)
+    product = None
+    for part in parts:
+        power = _power(fft.rfft(part.fold(size), size), part.times)
         product = power if product is None else product * power
     assert product is not None
     values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
-    error = _error(factors, product, size)
+    error = _error([part.times for part in parts], product, size, _transform_error(size))
     log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
 
-def _error(factors: Sequence[Factor], product: Complexes, size: int) -> float:
+def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float) -> Spectrum | None:
+    """The law of the sum by the few low frequencies at which it is not negligible; None if many are.
+
+    Statement: as :func:`tilted_sum`, for a window of ``size``. The transform of each part is scanned at every
+    angle 2πk/M; between these it changes by at most (π/M)·E|index − c|, any c. Where the product of moduli so
+    raised is below ``_NEGLIGIBLE`` a coefficient changes a value by less than that. The others, up to the
+    last that may be larger, are summed directly: each factor e^(−iθ·index) is a product of few powers and
+    right to 6u per power, the sum of J terms to J·u more.
+    Source: |e^(ia) − e^(ib)| ≤ |a − b|; Higham 2002, section 3.1.
+    """
+    loud = _last_loud(parts, size)
+    if loud is None:
+        return None
+    product, times = None, [part.times for part in parts]
+    for part in parts:
+        power = _power(_low_frequencies(part, size, loud + 1), part.times)
+        product = power if product is None else product * power
+    assert product is not None
+    log_scale = math.fsum(part.times * part.log_total for part in parts)
+    log_error = math.fsum(part.times * part.log_error for part in parts)
+    log_error += ROUNDING * (abs(log_scale) + 8.0 * sum(times))
+    each = ROUNDING * (6.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
+    error = _error(times, product, size, each) + 2.0 * _NEGLIGIBLE
+    return Spectrum(product, np.arange(loud + 1), size, error, log_scale, log_error, tilt, step)
+
+
+def _last_loud(parts: Sequence[Tilted], size: int) -> int | None:
+    """The last frequency of ``size`` at which the transform of the sum may exceed ``_NEGLIGIBLE``."""
+    spreads = [_spread(part) for part in parts]
+    points = 1 << max(math.ceil(math.log2(math.pi * max(spreads) / _SLACK + 1.0)), 8)
+    if points > min(size, _MOST_SCANNED):
+        return None
+    logs, found = np.zeros(points // 2 + 1), size
+    order = sorted(range(len(parts)), key=lambda i: -parts[i].times * spreads[i] ** 2)
+    for part, spread in ((parts[i], spreads[i]) for i in order):
+        moduli = np.abs(fft.rfft(part.fold(points), points))
+        slack = math.pi / points * spread * (1.0 + 1e-9) + _transform_error(points)
+        logs += part.times * np.log(np.minimum(moduli + slack, 1.0))
+        last = int(np.flatnonzero(logs > math.log(_NEGLIGIBLE) - 1.0)[-1])
+        found = math.ceil((last + 0.5) * size / points) + 1
+        if found <= _FEW_LOUD:  # the other parts have moduli of at most 1
+            break
+    return found if found <= min(size // 2 - 1, _MOST_LOUD) else None
+
+
+def _spread(part: Tilted) -> float:
+    """E|index − c| at c the mean."""
+    mean = float(part.weights @ part.positions)
+    return float(part.weights @ np.abs(part.positions - mean)) * (1.0 + 1e-9)
+
+
+def _low_frequencies(part: Tilted, size: int, count: int) -> Complexes:
+    """The transform at the first ``count`` frequencies of ``size``, as powers of powers."""
+    block = math.isqrt(count - 1) + 1
+    angles = (-2.0 * math.pi / size) * (part.positions % size)
+    base = np.cos(angles) + 1j * np.sin(angles)
+    inner = np.empty((block, base.size), dtype=np.complex128)
+    inner[0] = 1.0
+    for row in range(1, block):
+        np.multiply(inner[row - 1], base, out=inner[row])
+    stride = inner[-1] * base
+    outer = np.empty((-(-count // block), base.size), dtype=np.complex128)
+    outer[0] = part.weights
+    for row in range(1, outer.shape[0]):
+        np.multiply(outer[row - 1], stride, out=outer[row])
+    # Not a product of matrices: BLAS would start threads for less than a millisecond of work.
+    found: Complexes = np.einsum("ij,kj->ik", outer, inner).ravel()[:count]
+    return found
+
+
+def _transform_error(size: int) -> float:
+    return _PER_LEVEL * (math.log2(size) + 2.0)
+
+
+def _error(times: Sequence[int], product: Complexes, size: int, transform: float) -> float:
     """Bound on the error of every value of the sum.
 
     A factor's power x^n is off by at most n(η + 4u)(|x| + η)^(n−1): where |x| ≥ 1/2 that is 2n(η + 4u)|x|^n
     up to e^(4nη), elsewhere n(η + 4u)2^(2−n); other factors have moduli of at most 1 + η.
     """
-    transform = _PER_LEVEL * (math.log2(size) + 2.0)
     each = transform + _PER_PRODUCT
-    draws = sum(factor.times for factor in factors)
-    mean = float(np.abs(product).mean()) * (1.0 + 1e-6) + 2.0 / size
-    rest = sum(factor.times * each * 2.0 ** (2.0 - min(factor.times, 1000)) for factor in factors)
+    draws = sum(times)
+    mean = 2.0 * float(np.abs(product).sum()) / size * (1.0 + 1e-6) + 2.0 / size
+    rest = sum(count * each * 2.0 ** (2.0 - min(count, 1000)) for count in times)
     total: float = (2.0 * draws * each * mean + rest + transform * mean) * math.exp(4.0 * draws * each)
     return total
 
 
-def _tilted(masses: Floats, tilt: float) -> tuple[Floats, float, float]:
-    """Weights of total 1, the logarithm of their total before, and a bound on the relative errors."""
-    reach = tilt * (masses.size - 1.0)
+def tilt_factor(factor: Factor, tilt: float) -> Tilted:
+    """A factor's masses times e^(tilt·index), of total 1."""
+    masses, positions = factor.masses, factor.positions
+    reach = tilt * (factor.size - 1.0)
     shift = max(reach, 0.0)
-    weights = masses * np.exp(tilt * np.arange(masses.size) - shift)
+    weights = masses * np.exp(tilt * positions - shift)
     total = float(weights.sum())
     if not total > 1e-280:  # the large weights have no mass: measure from the heaviest instead
         with np.errstate(divide="ignore"):
-            logs = np.log(masses) + tilt * np.arange(masses.size)
+            logs = np.log(masses) + tilt * positions
         shift = float(logs.max())
         weights = np.exp(logs - shift)
         total = float(weights.sum())
     log_total = math.log(total) + shift
     error = ROUNDING * (12.0 + 2.0 * abs(reach) + abs(log_total) + math.log2(masses.size + 1.0))
-    return weights / total, log_total, error
-
-
-def _folded(weights: Floats, size: int) -> Floats:
-    if weights.size <= size:
-        return weights
-    rows = -(-weights.size // size)
-    padded = np.zeros(rows * size)
-    padded[: weights.size] = weights
-    folded: Floats = padded.reshape(rows, size).sum(axis=0)
-    return folded
+    return Tilted(weights / total, positions, factor.times, log_total, error)
 
 
 def _power(base: Complexes, times: int) -> Complexes:
