@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpledger.accounting.errors import AccountingError, InvalidInput
-from dpledger.ledger.charges import check_equal_sizes
+from dpledger.ledger.charges import check_equal_sizes, fitting
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.errors import KeyReused, LedgerError, NotFound, TokenEnded
 from dpledger.ledger.idempotency import IdempotentExecutor, stored_result
@@ -79,8 +79,11 @@ class _Batch:
         allocation = None
         try:
             if isinstance(charge, Charge):
-                allocation = self.unit.allocation_to_spend(spend.allocation)
-                charge = self.unit.fitting(charge, allocation)
+                if spend.allocation is not None or self._state.budget.filter.allocates:
+                    allocation = self.unit.allocation_to_spend(spend.allocation)
+                    charge = self.unit.fitting(charge, allocation)
+                else:
+                    charge = fitting(self._state, charge)
         except (LedgerError, AccountingError) as error:
             charge = error
         of_the_whole = spend.partition is None and spend.seen_sample is None

@@ -297,7 +297,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         _number(command.partition),
         command.charge.fingerprint,
         sample=command.sample,
-        allocation=_sequence_of(command.allocation),
+        allocation=None if command.allocation is None else command.allocation.sequence,
     )
 
 

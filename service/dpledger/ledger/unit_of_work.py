@@ -135,24 +135,26 @@ class UnitOfWork:
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
         """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
-        ledger = self.ledger(command.allocation)
+        ledger = self.state if command.allocation is None else self.ledger(command.allocation)
         if is_plain(ledger):
             actors = [call.actor for call in calls]
             entries, fractions, after = authorize_in_a_row(ledger, command, self._now_us, actors)
             if entries:
                 self._charges[command.charge.fingerprint] = command.charge
-                command = self._advance(command, after, len(entries))
+                if command.allocation is None:
+                    self.state = after
+                else:
+                    command = self._advance(command, command.allocation, after, len(entries))
             self._entries.extend(map(NewEntry, entries, calls, fractions))
             budget = after.budget
             taken += [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
         return taken + [self.spend(command, call.actor, call) for call in calls[len(taken) :]]
 
-    def _advance(self, command: Authorize, after: LedgerState, entries: int) -> Authorize:
-        """Take over the ledger after several entries; the command for what follows them."""
-        if command.allocation is None:
-            self.state = after
-            return command
-        self.state, moved = place_ledger(self.state, command.allocation, after, entries, entries)
+    def _advance(
+        self, command: Authorize, allocation: Allocation, after: LedgerState, entries: int
+    ) -> Authorize:
+        """Take over the ledger within an allocation after several entries; the command for what follows."""
+        self.state, moved = place_ledger(self.state, allocation, after, entries, entries)
         self._keep_allocation(moved)
         return command._replace(allocation=moved)
 

@@ -110,11 +110,9 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     return min(2**15 - 1, 1 + round(_STEPS_PER_DOUBLING * (exponent - _SMALLEST)))
 
 
-def _place(budget: Budget, after: "_Sum") -> int:
-    """Where a sum stands among others; by its entries where amounts do not add up over allocations."""
-    if budget.filter.allocates:
-        return min(2**15 - 1, 1 + int(_STEPS_PER_DOUBLING * math.log2(1 + after.entries)))
-    return magnitude(budget, after.amounts)
+def _magnitude_of_count(entries: int) -> int:
+    """Where a sum stands among others by its entries, where amounts do not add up over allocations."""
+    return min(2**15 - 1, 1 + int(_STEPS_PER_DOUBLING * math.log2(1 + entries)))
 
 
 Change = tuple[Executable, dict[str, Any]]
@@ -146,7 +144,9 @@ def added_to_sums(
                 "new_entries": after.entries,
                 "new_amounts": vector_to_bytes(after.amounts),
                 "new_last_at_us": after.last_at_us,
-                "new_magnitude": _place(state.budget, after),
+                "new_magnitude": _magnitude_of_count(after.entries)
+                if state.budget.filter.allocates
+                else magnitude(state.budget, after.amounts),
             },
         )
         for (table, number), after in sums.items()
