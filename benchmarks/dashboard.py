@@ -23,7 +23,6 @@ from rich.progress import track
 from benchmarks.servers import COMMAND, HOST, free_port, make_token, serving
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
-from dpledger.dashboard.charts import share
 from dpledger.ledger.charges import charge_for
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Authorize, Reserve
@@ -66,7 +65,8 @@ class Size:
 def charges(steps: int) -> list[Charge]:
     """Steps of different noise, of which ``steps`` together use up the part that is to be spent."""
     plain = _charge(1.0, "")
-    each = share(BUDGET, plain.amounts, BUDGET.filter.binding(BUDGET, 0.0 * plain.amounts))
+    at = BUDGET.filter.binding(BUDGET, 0.0 * plain.amounts)
+    each = BUDGET.filter.share(BUDGET, plain.amounts, at)
     noise_std = math.sqrt(each * steps / _SPENT)
     return [_charge(noise_std * (1.0 + 0.01 * index), _PURPOSES[index % 3]) for index in range(9)]
 

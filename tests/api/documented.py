@@ -1,4 +1,4 @@
-"""docs/api.md as something that runs: each curl is sent, and what it answers stands below it.
+"""docs/api.md and docs/plans.md as something that runs: each curl is sent, its answer stands below it.
 
 ``python -m tests.api.documented`` writes the answers anew.
 """
@@ -16,7 +16,9 @@ import httpx2
 
 from tests.api.service import Service, running
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+_FOLDER = Path(__file__).resolve().parents[2] / "docs"
+PAGE = _FOLDER / "api.md"
+PAGES = (PAGE, _FOLDER / "plans.md")
 _EXAMPLE = re.compile(r"```sh\n(?P<command>curl .*?)\n```\n+```text\n(?P<answer>.*?)```", re.DOTALL)
 _HEADING = re.compile(r"^### `(?P<method>[A-Z]+) (?P<path>/[^`]*)`$", re.MULTILINE)
 _WIDTH = 130
@@ -109,4 +111,5 @@ def _short(value: Any, path: str, name: str = "") -> Any:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(run(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for each in PAGES:
+        each.write_text(run(each.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,8 +1,9 @@
-"""docs/api.md says what the service does: every route is there, and every example is run."""
+"""docs/api.md names every route and what the service takes; the examples of api.md and plans.md are run."""
 
 import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from dpledger.ledger.filters import filter_names
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.planning import plan_of, unspent_plan_warnings
 from dpledger.settings import Settings
-from tests.api.documented import PAGE, described_routes, routes, run
+from tests.api.documented import PAGE, PAGES, described_routes, routes, run
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,11 @@ def test_every_route_has_an_example_and_says_who_may_call_it(
         assert "```sh\ncurl" in text, route
 
 
-def test_every_example_gets_the_answer_that_is_shown(page: str) -> None:
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.name))
+def test_every_example_gets_the_answer_that_is_shown(path: Path) -> None:
     """After a wanted change: ``python -m tests.api.documented`` writes the answers anew."""
+    page = path.read_text(encoding="utf-8")
+    assert page.count("```sh\ncurl ") == page.count("```text\n")
     assert run(page) == page
 
 

@@ -1,11 +1,14 @@
 """Plan budgets through the API: how many steps they grant, what takes which item, and what is refused."""
 
+import math
 import re
 from typing import Any
 
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
+from dpledger.api.schemas.query_responses import ForecastAnswer
+from dpledger.api.schemas.responses import BudgetAnswer, OpenedAnswer, Refusal
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service
 
 SGD: dict[str, Any] = {"name": "sgd", "sample": POISSON, "releases": [SUBSAMPLED], "times": "most"}
@@ -83,6 +86,34 @@ def test_the_profile_falls_and_meets_the_target(service: Service) -> None:
     assert service.shown("/v1/datasets/adult/budget")["plan"] == found
 
 
+def test_every_answer_has_the_shape_that_the_description_gives(service: Service) -> None:
+    OpenedAnswer.model_validate(opened(service, {**SGD, "times": 1}))
+    step = {"releases": [SUBSAMPLED], "sample": POISSON}
+    assert service.post("/v1/datasets/adult/authorizations", sgd_step()).status_code == 201
+    BudgetAnswer.model_validate(service.shown("/v1/datasets/adult/budget"))
+    refused = service.post("/v1/datasets/adult/authorizations", sgd_step()).json()
+    Refusal.model_validate({name: refused[name] for name in Refusal.model_fields if name in refused})
+    forecast = service.client.post("/v1/datasets/adult/forecast", json=step, headers=service.headers()).json()
+    ForecastAnswer.model_validate(forecast)
+    assert forecast["item"] == "sgd"
+    assert forecast["advice"] == refused["fits"]["advice"]
+
+
+def test_an_auditor_is_told_what_attacks_may_reach(service: Service) -> None:
+    found = opened(service, SGD)["plan"]
+    audit = found["audit"]
+    assert audit["false_positive_rates"] == [0.001, 0.01, 0.1]
+    rates = zip(audit["false_positive_rates"], audit["true_positive_rates"], strict=True)
+    for false_positives, true_positives in rates:
+        pure = math.exp(found["epsilon"]) * false_positives + 1e-5
+        assert false_positives < true_positives < pure
+        assert true_positives - false_positives <= audit["advantage"]
+    assert audit["advantage"] == pytest.approx(found["profile"]["deltas"][0], rel=1e-3)
+    # The μ of the Gaussian mechanism with this ε at δ = 1e-5, by another accountant.
+    gaussian = from_gaussian_mechanism(1.0 / audit["equivalent_mu"])
+    assert gaussian.get_epsilon_for_delta(1e-5) == pytest.approx(found["epsilon"], rel=1e-3)
+
+
 def test_items_are_counted_each_on_its_own(service: Service) -> None:
     found = opened(service, {**SGD, "times": 5}, EVALUATE)
     assert [item["times"] for item in found["budget"]["items"]] == [5, 3]
@@ -146,6 +177,8 @@ def test_reservations_give_back_what_did_not_run(service: Service) -> None:
     assert service.post("/v1/datasets/adult/reservations", {**body, "times": 3}).json()["fits"]["times"] == 2
     settled = service.post(f"/v1/reservations/{held['id']}/settlement", {"used": 3})
     assert settled.json()["returned"] == 5
+    left = service.shown("/v1/datasets/adult/budget")["remaining"]["items"]
+    assert left == [{"name": "sgd", "times": 7}]
     again = service.post("/v1/datasets/adult/reservations", {**body, "times": 7})
     assert again.status_code == 201
     assert service.post("/v1/datasets/adult/authorizations", sgd_step()).status_code == 409

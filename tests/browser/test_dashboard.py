@@ -17,6 +17,22 @@ from tests.reliability.wire import Ask, Heard, ask
 PATIENCE_MILLISECONDS = 30_000
 SAMPLE = {"scheme": "poisson", "rate": 0.05}
 RDP = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5}
+LOOK = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 40.0}
+PLAN: dict[str, Any] = {
+    "accounting": "plan",
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "items": [
+        {
+            "name": "sgd",
+            "sample": {"scheme": "poisson", "rate": 0.01},
+            "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.1}],
+            "times": "most",
+        },
+        {"name": "evaluate", "releases": [LOOK], "times": 2},
+        {"name": "searches", "zcdp": {"rho": 0.0005}},
+    ],
+}
 DATASETS: dict[str, dict[str, Any]] = {
     "adult": {"description": "Census income, 48 842 records", "records": 48_842, "budget": RDP},
     "mobility": {
@@ -25,6 +41,7 @@ DATASETS: dict[str, dict[str, Any]] = {
         "budget": {"accounting": "zcdp", "rho": 0.05},
     },
     "clinic-notes": {"description": "Not used yet", "budget": {"accounting": "gdp", "mu": 0.7}},
+    "income": {"description": "A planned training", "records": 48_842, "budget": PLAN},
 }
 _keys = itertools.count()
 
@@ -40,7 +57,7 @@ def step(run: str, noise_std: float, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def filled(port: int, database_target: DatabaseTarget) -> int:
-    """Three datasets: one with two runs, a reservation and a refusal, one spent on the whole, one unused."""
+    """Datasets with two runs, a reservation and a refusal; spent on the whole; not used; and planned."""
     for name, fields in DATASETS.items():
         assert tell(port, database_target, "", {"name": name, **fields}).status == 201
     for index in range(40):
@@ -56,6 +73,13 @@ def filled(port: int, database_target: DatabaseTarget) -> int:
     for _ in range(5):
         asked = {"run": "od-matrix", "releases": [counts]}
         assert tell(port, database_target, "/mobility/authorizations", asked).status == 201
+    for _ in range(2):
+        asked = {"run": "looks", "releases": [LOOK]}
+        assert tell(port, database_target, "/income/authorizations", asked).status == 201
+    planned = PLAN["items"][0]
+    held = {**planned, "run": "sgd-1", "times": 50, "expires_in_seconds": 86_400.0}
+    del held["name"]
+    assert tell(port, database_target, "/income/reservations", held).status == 201
     return port
 
 
@@ -73,7 +97,7 @@ def names_in(page: Page) -> list[str]:
 
 def test_a_visit_from_the_login_to_one_run(visit: Watched) -> None:
     page = visit.page
-    assert names_in(page) == ["adult", "mobility", "clinic-notes"]
+    assert names_in(page) == ["adult", "income", "mobility", "clinic-notes"]
 
     page.get_by_role("link", name="adult").click()
     expect(page.get_by_role("heading", name="adult", level=1)).to_be_visible()
@@ -100,6 +124,23 @@ def test_a_visit_from_the_login_to_one_run(visit: Watched) -> None:
     noise, cost = drawn(page, "noise"), drawn(page, "cost")
     assert noise["points"] == noise["rows"][0] == 26
     assert cost["points"] == cost["rows"][0] == 26
+
+
+def test_a_plan_is_drawn_as_its_items_and_its_profile(visit: Watched) -> None:
+    page = visit.go("/datasets/income")
+    profile = drawn(page, "profile")
+
+    assert len(profile["lines"]) == 1
+    assert profile["points"] == 1
+    assert profile["rows"] == [1, 41]
+    items = page.locator("#items tbody tr")
+    assert [row.count("used up") for row in items.all_inner_texts()] == [0, 1, 0]
+    assert items.nth(0).locator("rect.held").evaluate("bar => bar.getBoundingClientRect().width") > 5
+    ended, other = (items.nth(at).locator("rect.used") for at in (1, 0))
+    assert ended.evaluate(FILL) != other.evaluate(FILL)
+
+
+FILL = "bar => getComputedStyle(bar).fill"
 
 
 @pytest.fixture
@@ -189,7 +230,14 @@ def test_a_step_with_enormous_noise_is_drawn_without_complaint(
 def test_a_figure_tells_its_numbers_when_pointed_at(visit: Watched) -> None:
     page = visit.go("/datasets/adult")
     drawn(page, "burn-down")
-    for chart in ("burn-down", "curve"):
+    _point_at(page, "burn-down", "curve")
+    page = visit.go("/datasets/income")
+    drawn(page, "profile")
+    _point_at(page, "profile")
+
+
+def _point_at(page: Page, *charts: str) -> None:
+    for chart in charts:
         plot = page.locator(f'figure[data-chart="{chart}"] .plot')
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
@@ -230,6 +278,7 @@ PAGES = {
     "dataset": "/datasets/adult",
     "scalar": "/datasets/mobility",
     "unused": "/datasets/clinic-notes",
+    "plan": "/datasets/income",
     "run": "/datasets/adult/run?name=agd-1",
     "entry": "/datasets/adult/entries/2",
 }
@@ -299,11 +348,15 @@ def test_the_longest_names_fit_every_screen(
     assert tell(filled, database_target, "", {"name": name, "budget": RDP}).status == 201
     asked = step(run, 30.0, partition="p" * 200)
     asked["releases"][0]["purpose"] = "w" * 100
+    items = [{**item, "name": letter * 200} for letter, item in zip("xyz", PLAN["items"], strict=True)]
+    planned = {"name": "m" * 63, "budget": {**PLAN, "items": items}}
+    assert tell(filled, database_target, "", planned).status == 201
     assert tell(filled, database_target, f"/{name}/partitions", {"names": ["p" * 200]}).status == 201
     assert tell(filled, database_target, f"/{name}/authorizations", asked).status == 201
     for screen in SCREENS.values():
         shown = visit.another(**screen)
-        for path in (f"/?search={name}", f"/datasets/{name}", f"/datasets/{name}/run?name={run}"):
+        pages = [f"/datasets/{name}", f"/datasets/{name}/run?name={run}", f"/datasets/{planned['name']}"]
+        for path in (f"/?search={name}", f"/?search={planned['name']}", *pages):
             page = shown.go(path)
             wider = page.evaluate(WIDER)
             assert wider == [], (path, screen)

@@ -129,6 +129,41 @@ def test_any_limit_is_said(accounting: str, limit: float) -> None:
         assert showing.amount_text(budget.remaining_at(fraction))
 
 
+@given(st.lists(amounts, min_size=3, max_size=3), st.lists(amounts, min_size=3, max_size=3))
+def test_items_of_any_amounts_against_any_limits(used: list[float], limits: list[float]) -> None:
+    used[0], limits[0] = (float(int(min(each, 1e9))) for each in (used[0], limits[0]))
+    budget, committed = _three_items(limits), np.array([*used, 0.0])
+    share = budget.filter.share(budget, committed, budget.filter.binding(budget, committed))
+    points = figures.item_points(budget, committed, committed / 3.0)
+
+    assert 0.0 <= share <= 1.0 + 1e-12
+    assert 0.0 <= budget.fraction_left(committed) <= 1.0 - share + 1e-9
+    assert math.isfinite(budget.filter.magnitude(budget, committed * 1e-300))
+    for point, limit in zip(points, limits, strict=True):
+        assert 0.0 <= point.held_share <= point.share <= 1.0
+        assert point.is_used_up == (point.share >= (1.0 - 1e-4 if point.symbol else 1.0))
+        assert float(point.limit.replace(" ", "")) <= limit
+        shown = (point.used, point.held, point.limit, pages.share_bar(point.share, point.held_share))
+        assert not any(word in text for text in shown for word in ("inf", "nan"))
+    assert points[0].used.replace(" ", "").isdigit()
+    said = wording.items_left_text(budget, committed)
+    assert said.endswith(" and 1 more")
+    assert not any(word in said for word in ("inf", "nan"))
+
+
+def _three_items(limits: list[float]) -> Budget:
+    """A plan of a step and two caps, with any limits in force."""
+    items = [
+        {"name": "step", "releases": [{"mechanism": "gdp", "mu": 0.1}], "times": 1000},
+        {"name": "gaussians", "gdp": {"mu": 1.0}},
+        {"name": "others", "zcdp": {"rho": 1.0}},
+    ]
+    details = {"items": items, "adjacency": "add-remove"}
+    return Budget(
+        "plan", np.empty(0), np.array([*limits, 0.0]), {}, np.array([0.5, 0.3, 0.2]), details=details
+    )
+
+
 def _pages_of(service: Service, dataset: str, has_run: bool = True) -> None:
     """Every page of a dataset is there, and none says a number that is none."""
     visitor = Visitor(service)
@@ -147,7 +182,7 @@ real = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChe
 
 @real
 @given(
-    st.sampled_from(["zcdp", "gdp", "rdp", "rdp-order", "rdp-curve"]),
+    st.sampled_from(["zcdp", "gdp", "rdp", "rdp-order", "rdp-curve", "plan"]),
     positive,
     positive,
     positive,
@@ -160,6 +195,10 @@ real = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChe
 @example("zcdp", 1e300, 1e-150, 1.0, 2**53)
 @example("gdp", 1e-150, 1e160, 1.0, 3)
 @example("gdp", 1.0, 1e308, 1e-10, 3)
+@example("plan", 1.0, 3.0, 1.0, 3)
+@example("plan", 1e-3, 1e160, 1.0, 3)
+@example("plan", 1e-150, 1e308, 1e-10, 3)
+@example("plan", 500.0, 0.5, 1.0, 2**53)
 def test_whatever_the_service_grants_every_page_shows(
     shared: Service, accounting: str, limit: float, noise: float, sensitivity: float, times: int
 ) -> None:
@@ -189,6 +228,12 @@ def _budget(accounting: str, limit: float) -> dict[str, Any]:
         return {"accounting": accounting, "orders": [2.0, 8.0], "epsilons": [limit, limit / 2]}
     if accounting in ("zcdp", "gdp"):
         return {"accounting": accounting, {"zcdp": "rho", "gdp": "mu"}[accounting]: limit}
+    if accounting == "plan":
+        caps = [
+            {"name": "first", "gdp": {"mu": limit / 100}},
+            {"name": "second", "zcdp": {"rho": limit / 100}},
+        ]
+        return {"accounting": accounting, "epsilon": limit, "delta": 1e-6, "items": caps}
     return {"accounting": accounting, "epsilon": limit, "delta": 1e-6}
 
 

@@ -26,7 +26,7 @@ def test_one_order_within_its_limit_is_enough_so_the_one_with_most_left_binds() 
     used = np.array([0.9, 0.5, 3.0, 0.0])
 
     assert SOME.filter.binding(SOME, used) == 1
-    assert figures.share(SOME, used, 1) == 0.25
+    assert SOME.filter.share(SOME, used, 1) == 0.25
     assert SOME.fraction_left(used) == pytest.approx(0.75)
 
 
@@ -45,8 +45,8 @@ def test_an_order_without_a_limit_never_binds_for_some_and_does_for_all_once_use
     assert some.filter.binding(some, used) == 2
     assert every.filter.binding(every, unused) == 1
     assert every.filter.binding(every, used) == 0
-    assert figures.share(every, used, 0) == math.inf
-    assert figures.share(every, unused, 0) == 0.0
+    assert every.filter.share(every, used, 0) == math.inf
+    assert every.filter.share(every, unused, 0) == 0.0
 
 
 def test_nothing_usable_binds_at_the_first_order() -> None:
@@ -59,7 +59,7 @@ def test_nothing_usable_binds_at_the_first_order() -> None:
 def test_the_share_at_the_binding_order_is_what_is_not_left(spent: list[float]) -> None:
     used = np.array([*spent, 0.0])
     for budget in (SOME, ALL):
-        share = figures.share(budget, used, budget.filter.binding(budget, used))
+        share = budget.filter.share(budget, used, budget.filter.binding(budget, used))
         assert budget.fraction_left(used) == pytest.approx(max(0.0, 1.0 - share), abs=1e-12)
 
 

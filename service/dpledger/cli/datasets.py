@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from dpledger.cli.formatting import number, parse_description
+from dpledger.cli.items import SYMBOLS, show_planned_items, show_used_items
 from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
 from dpledger.cli.output import (
     amount_text,
     guarantee_text,
+    left_text,
     limit_text,
     moment_text,
     number_down,
@@ -33,10 +35,10 @@ Budget = Annotated[
     str,
     typer.Option(
         metavar="BUDGET",
-        help="The filter and its limit: zcdp:rho=0.5, rdp:epsilon=1,delta=1e-6, gdp:mu=0.7, JSON or @file.",
+        help="Filter and limit: @plan.json, zcdp:rho=0.5, gdp:mu=0.7, rdp:epsilon=1,delta=1e-6 or JSON.",
     ),
 ]
-_COORDINATES = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "mu_squared": "μ²"}
+_NO_COORDINATES = {"fraction", "open", "delta", "additive_delta", "indicative_epsilon"}
 
 
 class Adjacency(enum.Enum):
@@ -83,6 +85,7 @@ def open_dataset(
         print_json(made)
     else:
         typer.echo(f"opened {made['name']}: {limit_text(made['budget'])}, {made['adjacency']}")
+        show_planned_items(made["budget"])
     _warn(made)
 
 
@@ -149,7 +152,7 @@ def show_dataset(ledger_target: LedgerTarget, name: DatasetName, as_json: AsJson
             ("records", None if found["records"] is None else str(found["records"])),
             ("budget", limit_text(found["budget"])),
             ("guarantee", guarantee_text(found["guarantee"])),
-            ("left", f"{amount_text(left)} ({percent_left(left['fraction'])})"),
+            ("left", left_text(left)),
             (
                 "partitions",
                 f"{found['partitions']} ({found['partition_key']})" if found["partitions"] else None,
@@ -159,6 +162,7 @@ def show_dataset(ledger_target: LedgerTarget, name: DatasetName, as_json: AsJson
             ("changed (UTC)", moment_text(found["changed_at"])),
         ]
     )
+    show_planned_items(found["budget"])
     return None
 
 
@@ -187,11 +191,21 @@ def show_budget(
             ("reserved", f"{found['reserved']['open']} open, {_coordinates(found['reserved'], number_up)}"),
             ("remaining", _coordinates(found["remaining"], number_down)),
             ("left", percent_left(found["fraction"])),
+            ("planned", _planned(found.get("plan"))),
             ("allocations", _allocations_text(found.get("allocations"))),
         ]
     )
     _show_curve(found)
+    show_used_items(found)
     return None
+
+
+def _planned(plan: Fields | None) -> str | None:
+    """What is proven of all that is planned, between its bounds."""
+    if plan is None:
+        return None
+    bounds = f"{number_down(plan['epsilon_lower_bound'])} to {number_up(plan['epsilon'])}"
+    return f"ε = {bounds} if all of it is released, {number_down(plan['unused_epsilon'])} unused"
 
 
 def _allocations_text(counts: Fields | None) -> str | None:
@@ -218,12 +232,17 @@ def _show_curve(found: Fields) -> None:
 
 
 def _coordinates(amounts: Fields, shown: Callable[[float], str]) -> str:
-    """ρ, μ² or ε where they are numbers of their own; a curve is shown order by order."""
-    found = [f"{symbol} = {shown(amounts[name])}" for name, symbol in _COORDINATES.items() if name in amounts]
+    """Numbers of their own, such as ρ, μ² or ε; curves and items are shown in a table below."""
+    found = [
+        f"{SYMBOLS.get(name, name)} = {shown(value)}"
+        for name, value in amounts.items()
+        if name not in _NO_COORDINATES and isinstance(value, float)
+    ]
     if "indicative_epsilon" in amounts:
         found.append(f"an indicative ε = {shown(amounts['indicative_epsilon'])}")
     found += [f"δ = {amounts['delta']:g}"] if "delta" in amounts else []
     found += ["its curve below"] if "orders" in amounts else []
+    found += ["its items below"] if "items" in amounts else []
     found += [f"additive δ = {shown(amounts['additive_delta'])}"] if amounts.get("additive_delta") else []
     return ", ".join(found)
 
@@ -294,6 +313,6 @@ def change_budget(
         print_json(changed)
     else:
         left = changed["remaining"]
-        reported = f"{amount_text(left)} ({percent_left(left['fraction'])}) is left"
+        reported = f"{left_text(left)} is left"
         typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {reported}")
     _warn(changed)

@@ -179,7 +179,8 @@ class Direct:
         with one_line_failures():
             query = ForecastBody.model_validate(body).to_query()
             state = read_state(self._open(), name, query.partition, query.allocation)
-            return forecast(state, evaluate_query(charge_query(query, state.ledger)))
+            asked = charge_query(query, state.ledger)
+            return forecast(state, asked, evaluate_query(asked))
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
         """Open a dataset under an idempotency key, in the application's own transaction."""

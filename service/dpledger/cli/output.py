@@ -15,6 +15,7 @@ from rich.table import Table
 __all__ = [
     "amount_text",
     "guarantee_text",
+    "left_text",
     "limit_text",
     "moment_text",
     "number_down",
@@ -131,6 +132,13 @@ def amount_text(amounts: dict[str, Any]) -> str:
     if not found:
         return percent_left(amounts["fraction"]) if "fraction" in amounts else "a curve"
     return f"{found[0]} at δ = {amounts['delta']:g}" if "delta" in amounts else found[0]
+
+
+def left_text(left: dict[str, Any]) -> str:
+    """What is left, in the budget's own terms if it has such, and in per cent."""
+    percent = percent_left(left["fraction"])
+    amount = amount_text(left)
+    return percent if amount == percent else f"{amount} ({percent})"
 
 
 def limit_text(budget: dict[str, Any]) -> str:

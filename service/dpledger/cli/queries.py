@@ -245,6 +245,8 @@ def forecast(
             ("partition", partition),
             ("allocation", allocation),
             ("fits", f"{found['fits']} more such steps"),
+            ("item", found.get("item")),
+            ("advice", "; ".join(found["advice"]) if "advice" in found else None),
             ("left", amount_text(found["remaining"])),
             *_proof(found),
         ]

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpledger.accounting.validation import Floats
-from dpledger.dashboard.formatting import relative_noise
+from dpledger.dashboard.formatting import amount_text, relative_noise, step_text
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.filter import Meter
 from dpledger.storage.read_models.dashboard import Level, Step
 
 __all__ = [
     "CurvePoint",
+    "ItemPoint",
     "NoisePoint",
     "Point",
     "Projection",
@@ -20,15 +22,16 @@ __all__ = [
     "allocated_points",
     "burn_down",
     "curve",
+    "item_points",
     "noise_points",
     "projection",
-    "share",
     "step_points",
 ]
 
 _DAY_US = 86_400_000_000
 _PACES = ((_DAY_US, "24 hours"), (7 * _DAY_US, "7 days"), (30 * _DAY_US, "30 days"))
 _SHORTEST_PACE_US = 60_000_000
+_CAP_USED_UP = 1.0 - 1e-4
 _LONGEST_PROJECTION_US = 3650 * _DAY_US
 
 
@@ -61,6 +64,29 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
+class ItemPoint:
+    """One item of a budget: what it takes in words, and what is used and held of it, in its own terms.
+
+    ``used`` is without what is held. ``share`` is both together as a part of the limit, ``held_share`` what
+    is held alone. ``symbol`` is empty where whole steps are counted.
+    """
+
+    name: str
+    what: str
+    symbol: str
+    used: str
+    held: str
+    limit: str
+    share: float
+    held_share: float
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no step of it is left, or less than a ten-thousandth of a cap."""
+        return self.share >= (_CAP_USED_UP if self.symbol else 1.0)
+
+
+@dataclass(frozen=True)
 class NoisePoint:
     """One release of a step: its mechanism, and its noise over its sensitivity."""
 
@@ -80,14 +106,6 @@ class StepPoint:
     cost: float
     total: float
     purpose: str
-
-
-def share(budget: Budget, amounts: Floats, at: int) -> float:
-    """Amounts as a share of the limit at one coordinate; shares at one coordinate add up."""
-    limit, amount = float(budget.limits[at]), float(amounts[at])
-    if limit > 0.0:
-        return amount / limit
-    return float("inf") if amount > 0.0 else 0.0
 
 
 def burn_down(levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int) -> list[Point]:
@@ -138,11 +156,38 @@ def curve(budget: Budget, committed: Floats) -> list[CurvePoint]:
             float(order),
             float(committed[index]),
             float(budget.limits[index]),
-            share(budget, committed, index),
+            budget.filter.share(budget, committed, index),
             index == binds,
         )
         for index, order in enumerate(budget.orders)
     ]
+
+
+def item_points(budget: Budget, committed: Floats, reserved: Floats) -> list[ItemPoint]:
+    """Each item with what is committed and held of it."""
+    meters = budget.filter.meters(budget, committed), budget.filter.meters(budget, reserved)
+    return [_item_point(meter, min(held.used, meter.used)) for meter, held in zip(*meters, strict=True)]
+
+
+def _item_point(meter: Meter, held: float) -> ItemPoint:
+    used = max(0.0, meter.used - held)
+    return ItemPoint(
+        meter.label,
+        f"steps chosen on the way: their {meter.symbol} adds up"
+        if meter.step is None
+        else step_text(meter.step),
+        meter.symbol,
+        amount_text(meter, used),
+        amount_text(meter, held),
+        amount_text(meter, meter.limit, is_limit=True),
+        _share(meter.used, meter.limit),
+        _share(held, meter.limit),
+    )
+
+
+def _share(amount: float, limit: float) -> float:
+    """A part of a limit, of which there is nothing where the limit is zero."""
+    return min(amount / limit, 1.0) if limit > 0.0 else 1.0
 
 
 def step_points(steps: Sequence[Step], budget: Budget, at: int, worst: int = 1) -> list[StepPoint]:
@@ -154,7 +199,7 @@ def step_points(steps: Sequence[Step], budget: Budget, at: int, worst: int = 1) 
     points: list[StepPoint] = []
     by_partition: defaultdict[int | None, float] = defaultdict(float)
     for step in steps:
-        cost = step.times * share(budget, step.charge.amounts, at)
+        cost = step.times * budget.filter.share(budget, step.charge.amounts, at)
         by_partition[step.partition] += cost
         parts = heapq.nlargest(worst, (sum_ for part, sum_ in by_partition.items() if part is not None))
         total = by_partition[None] + sum(parts)
@@ -170,7 +215,7 @@ def allocated_points(steps: Sequence[Step], within: Mapping[int, Allocation]) ->
         allocation = within[step.allocation or 0]
         budget = allocation.budget
         at = budget.filter.binding(budget, allocation.totals.committed)
-        cost = step.times * share(budget, step.charge.amounts, at)
+        cost = step.times * budget.filter.share(budget, step.charge.amounts, at)
         totals[step.allocation] += cost
         total = totals[step.allocation]
         points.append(StepPoint(step.sequence, step.at_us, step.times, cost, total, step.charge.purpose))

@@ -7,15 +7,19 @@ import math
 from typing import Any
 
 from dpledger.accounting.steps import Release, Step
+from dpledger.accounting.validation import Floats
 from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.filter import Meter
 from dpledger.ledger.model.state import LedgerState
 
 __all__ = [
+    "amount_text",
     "count",
     "guarantee_text",
     "instant_iso",
     "instant_text",
+    "items_left_text",
     "left_percent",
     "limit_text",
     "minute_text",
@@ -39,6 +43,8 @@ _LESS_THE_LAST_BITS = 100 * (1 - decimal.Decimal("1e-12"))
 _PLAIN_EXPONENTS = range(-6, 6)
 _MANY = 10.0
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
+_FEW_ITEMS = 2
+_LONGEST_NAME = 24
 
 
 def number(value: float | None) -> str:
@@ -118,7 +124,7 @@ def limit_text(budget: Budget) -> str:
     """The limit in its own terms."""
     amount = _amount_text(budget.target)
     if not amount:
-        return f"a curve over {budget.orders.size} orders"
+        return _limits_text(budget)
     return f"{amount} at δ = {number(budget.target['delta'])}" if "delta" in budget.target else amount
 
 
@@ -126,7 +132,7 @@ def guarantee_text(state: LedgerState) -> str:
     """What is proven of all outputs together: the largest limit that was ever in force."""
     fields = guarantee_fields(state)
     named = [f"{symbol} = {rounded_up(fields[name])}" for name, symbol in _SYMBOLS.items() if name in fields]
-    found = named[0] if named else f"a curve over {state.budget.orders.size} orders"
+    found = named[0] if named else _limits_text(state.guarantee)
     found += f" at δ = {rounded_up(fields['delta'])}" if "delta" in fields else ""
     found += f", since entry {count(fields['since'])}"
     return f"{found}; the limit is lower and limits what is to come" if fields["lowered"] else found
@@ -140,6 +146,39 @@ def remaining_text(budget: Budget, fraction: float) -> str:
 def part_text(amounts: dict[str, Any]) -> str:
     """ε and δ of a part of a shared budget, or of what is left to hand out."""
     return f"ε = {rounded_down(amounts['epsilon'])}, δ = {rounded_down(amounts['delta'])}"
+
+
+def amount_text(meter: Meter, amount: float, *, is_limit: bool = False) -> str:
+    """An amount of a meter: a whole number where steps are counted, else rounded to the safe side."""
+    if meter.step is not None:
+        return count(round(amount))
+    return rounded_down(amount) if is_limit else rounded_up(amount)
+
+
+def items_left_text(budget: Budget, committed: Floats) -> str:
+    """What is left of the first items of a budget, each in its own terms."""
+    meters = budget.filter.meters(budget, committed)
+    more = f" and {len(meters) - _FEW_ITEMS} more" if len(meters) > _FEW_ITEMS else ""
+    return ", ".join(_item_left_text(meter) for meter in meters[:_FEW_ITEMS]) + more
+
+
+def _item_left_text(meter: Meter) -> str:
+    left = max(0.0, meter.limit - meter.used)
+    amounts = [amount_text(meter, each, is_limit=True) for each in (left, meter.limit)]
+    symbol = f"{meter.symbol} = " if meter.symbol else ""
+    return f"{symbol}{' of '.join(amounts)} {_clipped(meter.label)}"
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _limits_text(budget: Budget) -> str:
+    """The limits of a budget whose target is in no term of its own."""
+    if budget.orders.size:
+        return f"a curve over {budget.orders.size} orders"
+    meters = budget.filter.meters(budget, budget.limits)
+    return ", ".join(f"{meter.label} = {rounded_down(meter.limit)}" for meter in meters[:_FEW_ITEMS])
 
 
 def _amount_text(amounts: dict[str, Any]) -> str:

@@ -71,14 +71,14 @@ def left_bar(left: Left, wide: bool = False) -> Markup:
     return Markup(_BAR.format(kind=kind, parts=parts))
 
 
-def share_bar(share: float, held: float = 0.0) -> Markup:
-    """What was spent of the whole budget, and behind it what is held; ``share`` is both together."""
+def share_bar(share: float, held: float = 0.0, is_used_up: bool = False) -> Markup:
+    """What was spent of the whole, and behind it what is held; ``share`` is both together."""
     end = 100.0 * min(share, 1.0)
     used = max(0.0, end - 100.0 * min(held, 1.0))
     parts = f'<rect class="used" width="{used:.2f}" height="10"></rect>'
     if held > 0.0:
         parts += f'<rect class="held" x="{used:.2f}" width="{end - used:.2f}" height="10"></rect>'
-    return Markup(_BAR.format(kind="spent", parts=parts))
+    return Markup(_BAR.format(kind="spent out" if is_used_up else "spent", parts=parts))
 
 
 def _time(at_us: int) -> Markup:

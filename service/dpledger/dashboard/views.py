@@ -1,12 +1,15 @@
 """Builds each page's content from one read of the database."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from dpledger.accounting.steps import Step
 from dpledger.dashboard import charts as figures
 from dpledger.dashboard import formatting as wording
-from dpledger.dashboard.charts import CurvePoint, NoisePoint, Point, Projection, StepPoint
+from dpledger.dashboard.charts import CurvePoint, ItemPoint, NoisePoint, Point, Projection, StepPoint
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
@@ -54,6 +57,8 @@ class Left:
     percent: str
     amount: str
     limit: str
+    phrase: str = ""
+    """The amount and the limit as one phrase."""
 
     @property
     def level(self) -> str:
@@ -208,6 +213,9 @@ class DatasetPage:
     refusing: Refusing | None
     budget_changes: list[StoredEntry]
     curve: list[CurvePoint]
+    items: list[ItemPoint]
+    assessment: dict[str, Any] | None
+    first_step: str
     coordinate: str
     runs: list[Spender]
     purposes: list[Spender]
@@ -280,16 +288,19 @@ def _compute_left(state: LedgerState) -> Left:
     """What is left, from the ledger itself: the list, the pages and the API say the same."""
     budget, committed = state.budget, state.committed_for(None)
     fraction = budget.fraction_left(committed)
+    reserved = budget.filter.share(budget, state.whole.reserved, budget.filter.binding(budget, committed))
+    limit = wording.limit_text(budget)
     if budget.filter.allocates:
-        left = wording.part_text(state.remaining(None))
-        return Left(fraction, 0.0, wording.left_percent(fraction), left, wording.limit_text(budget))
-    reserved = figures.share(budget, state.whole.reserved, budget.filter.binding(budget, committed))
+        amount = wording.part_text(state.remaining(None))
+        phrase = f"{amount} of {limit} to allocate"
+    elif budget.filter.picture == "items":
+        amount = wording.items_left_text(budget, state.shown_for(None))
+        phrase = f"{amount}, within {limit}"
+    else:
+        amount = wording.remaining_text(budget, fraction)
+        phrase = f"{amount} of {limit}" if amount else f"of {limit}"
     return Left(
-        fraction,
-        min(reserved, 1.0 - fraction),
-        wording.left_percent(fraction),
-        wording.remaining_text(budget, fraction),
-        wording.limit_text(budget),
+        fraction, min(reserved, 1.0 - fraction), wording.left_percent(fraction), amount, limit, phrase
     )
 
 
@@ -319,7 +330,10 @@ def dataset_page(
         projection=figures.projection(points, now_us) if refusing is None else Projection(None, ""),
         refusing=refusing,
         budget_changes=reader.entries(state.dataset_id, changed).entries,
-        curve=figures.curve(budget, state.shown_for(None)),
+        curve=figures.curve(budget, state.shown_for(None)) if budget.filter.picture == "curve" else [],
+        items=_items(state),
+        assessment=budget.filter.assessment(budget),
+        first_step=_first_step(budget),
         coordinate=_coordinate(budget, at),
         runs=_runs(reader, state, at, holds),
         purposes=_purposes(reader, state, at, holds),
@@ -334,6 +348,33 @@ def dataset_page(
 def _coordinate(budget: Budget, at: int) -> str:
     """Where shares of the budget are taken: the order that binds, or the one number there is."""
     return f"order α = {wording.number(float(budget.orders[at]))}" if budget.orders.size else ""
+
+
+def _items(state: LedgerState) -> list[ItemPoint]:
+    """Each item of a budget that is drawn as its items."""
+    if state.budget.filter.picture != "items":
+        return []
+    return figures.item_points(state.budget, state.shown_for(None), state.whole.shown_reserved)
+
+
+_ANY_STEP: dict[str, Any] = {
+    "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 100.0, "purpose": "mean"}]
+}
+
+
+def _first_step(budget: Budget) -> str:
+    """A body that asks for one step: the first that the budget counts, if it counts steps."""
+    meters = budget.filter.meters(budget, budget.limits)
+    step = next((meter.step for meter in meters if meter.step is not None), None)
+    fields = _ANY_STEP if step is None else _step_fields(step)
+    return json.dumps({"run": "first-run", **fields}, ensure_ascii=False)
+
+
+def _step_fields(step: Step) -> dict[str, Any]:
+    return {
+        "sample": step.sample.fields(),
+        "releases": [release.fields() for release in step.releases],
+    }
 
 
 Holds = Mapping[str, Sequence[Held]]
@@ -377,12 +418,12 @@ def _largest_holders(state: LedgerState, holds: Holds, rows: Sequence[RunRow], a
 def _sum_held(budget: Budget, holds: Iterable[Held], at: int) -> float:
     if budget.filter.allocates:  # of different allocations, whose amounts do not add up
         return 0.0
-    return sum(figures.share(budget, each.amounts, at) for each in holds)
+    return sum(budget.filter.share(budget, each.amounts, at) for each in holds)
 
 
 def _spenders(state: LedgerState, rows: Iterable[RunRow], holds: Holds, at: int) -> list[Spender]:
     """The largest first; those that come later in an order of sums come later here too."""
-    summed = {row.name: figures.share(state.budget, row.amounts, at) for row in rows}
+    summed = {row.name: state.budget.filter.share(state.budget, row.amounts, at) for row in rows}
     found = [_spender(state, row, holds.get(row.name, ()), at) for row in rows]
     found.sort(key=lambda each: (-each.share, -summed[each.name], each.name))
     return found[:MOST_SPENDERS]
@@ -390,10 +431,10 @@ def _spenders(state: LedgerState, rows: Iterable[RunRow], holds: Holds, at: int)
 
 def _spender(state: LedgerState, row: RunRow, holds: Iterable[Held], at: int) -> Spender:
     budget, holds = state.budget, list(holds)
-    spent, held = figures.share(budget, row.amounts, at), _sum_held(budget, holds, at)
+    spent, held = budget.filter.share(budget, row.amounts, at), _sum_held(budget, holds, at)
     share = spent + held
     if state.partitions:
-        most = figures.share(budget, state.committed_for(None), at)
+        most = budget.filter.share(budget, state.committed_for(None), at)
         share, spent, held = (min(each, most) for each in (share, spent, held))
     return Spender(
         row.name,
@@ -445,8 +486,10 @@ def _allocation(allocation: Allocation) -> AllocationItem:
     budget, totals = allocation.budget, allocation.totals
     fraction = allocation.remaining()["fraction"]
     at = budget.filter.binding(budget, totals.committed)
-    reserved = min(figures.share(budget, totals.reserved, at), 1.0 - fraction)
-    amount = "" if allocation.returned else wording.remaining_text(budget, fraction)
+    reserved = min(budget.filter.share(budget, totals.reserved, at), 1.0 - fraction)
+    amount = wording.remaining_text(budget, fraction)
+    if budget.filter.picture == "items":
+        amount = wording.items_left_text(budget, totals.committed)
     return AllocationItem(
         allocation.sequence,
         allocation.name,
@@ -479,7 +522,7 @@ def _entry(budget: Budget, stored: StoredEntry, at: int, within: Mapping[int, Al
     if allocation is not None:
         budget = allocation.budget
         at = budget.filter.binding(budget, allocation.totals.committed)
-    cost = None if charge is None else figures.share(budget, charge.amounts, at) * (entry.times or 1)
+    cost = None if charge is None else budget.filter.share(budget, charge.amounts, at) * (entry.times or 1)
     return EntryItem(
         entry.sequence,
         entry.kind.value,

@@ -54,21 +54,29 @@ def charge_query(query: ForecastQuery, state: LedgerState) -> ChargeQuery:
     return ChargeQuery(budget=state.budget.document, step=step.canonical)
 
 
-def forecast(found: State, charge: Fields) -> Fields:
-    """The answer: the largest reservation of such steps that would be granted now."""
+def forecast(found: State, asked: ChargeQuery, charge: Fields) -> Fields:
+    """The largest reservation of such steps that would be granted now; ``charge`` is what each costs."""
     state, partition, allocation = found
     named = {} if partition is None else {"partition": partition.name}
     if allocation is not None:
         named["allocation"] = allocation
+    fits = _most(state, partition, _each(state, charge))
     return {
         "dataset": state.name,
         **named,
         "sequence": state.sequence,
-        "fits": _most(state, partition, _each(state, charge)),
+        "fits": fits,
+        **({} if fits else _explain(state, partition, charge, Step.from_canonical(asked.step))),
         "remaining": state.remaining(partition),
         "cost": charge["cost"],
         **state.budget.filter.theorem.fields(),
     }
+
+
+def _explain(state: LedgerState, partition: Partition | None, charge: Fields, step: Step) -> Fields:
+    """Why not even one fits, in the words of the refusal that asking for it would meet."""
+    asked, room = np.array(charge["amounts"]), state.room(partition)
+    return state.budget.filter.explain_refusal(state.budget, step, asked, room)
 
 
 def _each(state: LedgerState, charge: Fields) -> Amounts:

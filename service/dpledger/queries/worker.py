@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
+from dpledger.ledger.filters import register_added
 from dpledger.logs import configure_logs
 from dpledger.queries.evaluation import outcome_of
 from dpledger.queries.outcomes import Failure, FailureKind, Outcome, to_line
@@ -30,13 +31,14 @@ class _TooLong(BaseException):
 
 
 def main() -> None:
-    """Answer the lines of standard input until it ends."""
+    """Answer the lines of standard input until it ends; arguments are kinds of budgets added to ours."""
     configure_logs()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever a library prints must not stand among the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _step_back()
+    register_added(sys.argv[1:])
     _send(answers, READY)
     for line in sys.stdin.buffer:
         _send(answers, to_line(bounded_outcome(line.decode())))

@@ -18,6 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpledger.ledger.filters import added_filters
 from dpledger.logs import log_event
 from dpledger.queries.outcomes import Failure, FailureKind, Outcome, from_line, is_lasting
 from dpledger.queries.requests import Query, canonical
@@ -203,7 +204,7 @@ class WorkerPool:
     async def _start(self) -> Process:
         environment = {**os.environ, **_ONE_THREAD}
         self._worker = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, env=environment, limit=_LONGEST_LINE
+            *self._command, *added_filters(), stdin=PIPE, stdout=PIPE, env=environment, limit=_LONGEST_LINE
         )
         assert self._worker.stdout is not None
         if await asyncio.wait_for(self._worker.stdout.readline(), START_SECONDS) != READY:

@@ -86,7 +86,8 @@ async def post_forecast(
     state = await anyio.to_thread.run_sync(
         read_state, services.storage, dataset, query.partition, query.allocation
     )
-    found = await services.queries.ask(charge_query(query, state.ledger), caller.id)
+    asked = charge_query(query, state.ledger)
+    found = await services.queries.ask(asked, caller.id)
     if isinstance(found, Failure):
         return to_raw_response(found, services.queries.retry_seconds).response()
-    return with_etag(forecast(state, json.loads(found.text)))
+    return with_etag(forecast(state, asked, json.loads(found.text)))

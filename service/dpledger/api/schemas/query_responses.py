@@ -57,12 +57,17 @@ class CalibrationAnswer(Proven):
 
 
 class ForecastAnswer(Proven):
-    """How many more such steps fit, true at ``sequence``; at most a thousand million are counted."""
+    """How many more such steps fit, true at ``sequence``; at most a thousand million are counted.
+
+    Where none does and the rule can say why, ``item`` is what is used up and ``advice`` says it in words.
+    """
 
     dataset: str
     partition: str | None = None
     allocation: str | None = None
     sequence: int
     fits: int
+    item: str | None = None
+    advice: list[str] | None = None
     remaining: Remaining
     cost: CostBody

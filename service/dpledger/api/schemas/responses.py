@@ -214,6 +214,32 @@ class BulkAnswer(Shape):
     results: list[BulkResult]
 
 
+class ProfileBody(Shape):
+    """Upper bounds on δ at each ε."""
+
+    epsilons: list[float]
+    deltas: list[float]
+
+
+class AuditBody(Shape):
+    """Bounds on membership attacks, and the μ of the Gaussian with the plan's ε at δ."""
+
+    equivalent_mu: float
+    advantage: float
+    false_positive_rates: list[float]
+    true_positive_rates: list[float]
+
+
+class PlanAnswer(Shape):
+    """What is proven of a plan as a whole: ε at δ between its bounds, what is unused, and its profile."""
+
+    epsilon: float
+    epsilon_lower_bound: float
+    unused_epsilon: float
+    profile: ProfileBody
+    audit: AuditBody
+
+
 class OpenedAnswer(Shape):
     """A dataset that was opened; orders and weights are frozen from here on."""
 
@@ -226,6 +252,7 @@ class OpenedAnswer(Shape):
     orders: list[float]
     weights: list[float] | None
     opened_at: str
+    plan: PlanAnswer | None = None
     warnings: list[str]
 
 
@@ -272,6 +299,7 @@ class BudgetAnswer(Shape):
     ]
     remaining: Annotated[dict[str, Any], Field(description="`limit` less `spent`, rounded down.")]
     fraction: Annotated[float, Field(description="The part of the budget that is left, rounded down.")]
+    plan: PlanAnswer | None = None
     allocated: Annotated[
         dict[str, Any] | None,
         Field(description="Under a shared budget: the sums of ε and δ over open allocations."),

@@ -107,6 +107,31 @@ function curve(figure) {
   )];
 }
 
+/** The axis of δ in powers of ten: as many ticks as can be read. */
+function decades(deltas) {
+  const logs = deltas.map(Math.log10);
+  const [least, most] = [Math.min(...logs), Math.max(...logs)];
+  return { type: "log", dtick: Math.max(1, Math.ceil((most - least) / 7)), range: [least - 0.5, most + 0.5], tickformat: "~e" };
+}
+
+function profile(figure) {
+  const points = rows(figure, "profile").filter((row) => row[1] > 0);
+  const [[epsilon, delta]] = rows(figure, "limit");
+  const traces = [
+    { name: "all that is planned", x: column(points, 0), y: column(points, 1), mode: "lines", line: { color: colour("accent"), width: 2 }, hovertemplate: "ε = %{x:.4~g}<br>δ ≤ %{y:.3~g}<extra></extra>" },
+    { name: "limit", x: [epsilon], y: [delta], mode: "markers", marker: { size: 10, symbol: "x", color: colour("out") }, hovertemplate: "limit: ε = %{x:.4~g}, δ = %{y:.3~g}<extra></extra>" },
+  ];
+  const line = { type: "line", line: { color: colour("out"), width: 1, dash: "dot" } };
+  const shapes = [
+    { ...line, xref: "paper", x0: 0, x1: 1, y0: delta, y1: delta },
+    { ...line, yref: "paper", y0: 0, y1: 1, x0: epsilon, x1: epsilon },
+  ];
+  return [traces, layout(
+    { rangemode: "tozero", title: { text: "ε" } }, { ...decades([...column(points, 1), delta]), title: { text: "δ(ε)" } },
+    { shapes, showlegend: true, hovermode: "x", hoverdistance: -1 },
+  )];
+}
+
 function noise(figure) {
   const points = rows(figure, "noise");
   const kinds = [...new Set(column(points, 2))];
@@ -148,7 +173,7 @@ function cost(figure) {
   return [traces, layout(dates(), { tickformat: SHARE, nticks: 6, rangemode: "tozero", title: { text: "share of the budget" } }, more)];
 }
 
-const CHARTS = { "burn-down": burnDown, curve, noise, cost };
+const CHARTS = { "burn-down": burnDown, curve, profile, noise, cost };
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
 
 function draw() {

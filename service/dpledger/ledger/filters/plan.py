@@ -37,6 +37,7 @@ from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.exact import Exact, as_given
 from dpledger.accounting.exact_cost import agreed, exact_mu_squared, exact_rho
 from dpledger.accounting.numerics import root_of_squares
+from dpledger.accounting.pld.audit import advantage, equivalent_mu, true_positive_rates
 from dpledger.accounting.pld.calibration import largest_count_beside
 from dpledger.accounting.pld.domination import dominates
 from dpledger.accounting.pld.plan import PlanLoss
@@ -63,8 +64,11 @@ MOST = "most"
 """In place of a count: as many as fit beside the other items."""
 _ONE_ORDER: Floats = np.array([2.0])
 _POINTS = 41
+_FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _PARAMETERS = {"gdp": "mu", "zcdp": "rho"}
 """The kinds of adaptive items, and how their cap is given."""
+_SYMBOLS = {"step": "", "gdp": "μ²", "zcdp": "ρ"}
+"""What adds up in each kind of item; nothing to name where steps are counted."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,7 @@ class PlanFilter(Filter):
     )
     summary = "Plan: each step uses up an item that was fixed in advance"
     picture: ClassVar[Literal["sum", "curve", "items"]] = "items"
+    weighing = "each item by its Rényi cost at order 2"
     allows_second_looks = False
     divisible = ()
 
@@ -243,24 +248,32 @@ class PlanFilter(Filter):
     def used_fraction(self, budget: Budget, amounts: Floats) -> Floats:
         """Each item's share that is used, by what the items add to the Rényi cost of the plan at order 2."""
         assert budget.weights is not None, "a plan keeps the weights of its items"
-        limits = budget.limits[:-1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.where(limits > 0.0, np.minimum(amounts[..., :-1] / limits, 1.0), 1.0)
+        shares = np.minimum(_shares(amounts[..., :-1], budget.limits[:-1], 1.0), 1.0)
         used: Floats = shares @ budget.weights
         return np.where((shares >= 1.0).all(axis=-1), 1.0, used)
+
+    def share(self, budget: Budget, amounts: Floats, at: int) -> float:
+        """The same of some amounts alone, over all items; an item that they leave alone adds nothing.
+
+        Such shares add up, except that an item used beyond a lowered limit is all of that item.
+        """
+        assert budget.weights is not None, "a plan keeps the weights of its items"
+        shares = _shares(amounts[:-1], budget.limits[:-1], np.sign(amounts[:-1]))
+        return float(np.minimum(shares, 1.0) @ budget.weights)
 
     def magnitude(self, budget: Budget, amounts: Floats) -> float:
         assert budget.weights is not None, "a plan keeps the weights of its items"
         sizes = np.array([item.limit for item in _items(budget)])
-        return float((amounts[:-1] / sizes) @ budget.weights)
+        return float(_shares(amounts[:-1], sizes, np.sign(amounts[:-1])) @ budget.weights)
 
     def coordinates(self, budget: Budget, amounts: Floats) -> dict[str, Any]:
         pairs = zip(_items(budget), amounts[:-1].tolist(), strict=True)
         return {"items": [_coordinate(item, amount) for item, amount in pairs]}
 
     def meters(self, budget: Budget, amounts: Floats) -> list[Meter]:
-        rows = zip(_items(budget), amounts[:-1].tolist(), budget.limits[:-1].tolist(), strict=True)
-        return [Meter(item.name, used, limit) for item, used, limit in rows]
+        limits = map(float, budget.exact_limits[:-1])
+        rows = zip(_items(budget), amounts[:-1].tolist(), limits, strict=True)
+        return [Meter(item.name, used, limit, _SYMBOLS[item.kind], item.step) for item, used, limit in rows]
 
     def indicative_epsilon(self, budget: Budget, amounts: Floats, delta: float) -> float | None:
         """None: the ε of what ran so far is a composition of its own, too slow for every look at a budget."""
@@ -272,6 +285,11 @@ class PlanFilter(Filter):
 
     def analysis(self, budget: Budget) -> dict[str, Any]:
         return {"plan": budget.details["plan"]}
+
+    def assessment(self, budget: Budget) -> dict[str, Any] | None:
+        """What was computed when the plan was opened; counts that were lowered since can only improve it."""
+        found: dict[str, Any] = budget.details["plan"]
+        return found
 
     def explain_refusal(self, budget: Budget, step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
         taken = np.flatnonzero(amounts[:-1])
@@ -288,9 +306,16 @@ def _advice(item: PlanItem, left: float, limit: float) -> str:
             f"item {item.name} of the plan has {left:.0f} of {limit:.0f} steps left. Counts are frozen and "
             "cannot be exchanged between items; more steps need a budget of their own"
         )
-    symbol = "μ²" if item.kind == "gdp" else "ρ"
-    left_of = f"{symbol} = {left:.6g} of {limit:.6g} left"
+    left_of = f"{_SYMBOLS[item.kind]} = {left:.6g} of {limit:.6g} left"
     return f"item {item.name} of the plan has {left_of}; more noise costs less of it"
+
+
+def _shares(amounts: Floats, limits: Floats, without_limit: Floats | float) -> Floats:
+    """Each amount as a share of its limit; where the limit is zero, what ``without_limit`` says."""
+    # Far beyond the smallest limits a share is infinite, which is more than the whole.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found: Floats = np.where(limits > 0.0, amounts / limits, without_limit)
+    return found
 
 
 def _read_items(fields: Any, adjacency: Adjacency) -> list[PlanItem]:
@@ -339,7 +364,7 @@ def _complete(items: list[PlanItem], epsilon: float, delta: float) -> list[PlanI
 
 
 def _analyse(items: Sequence[PlanItem], epsilon: float, delta: float) -> dict[str, Any]:
-    """ε(δ) of the plan between its bounds, what is unused, and δ(ε); refuses a plan beyond (ε, δ)."""
+    """ε(δ) of the plan between its bounds, what is unused, δ(ε) and attacks; refuses a plan beyond (ε, δ)."""
     loss = PlanLoss(_parts(items), **_caps(items))
     found = loss.epsilon(delta)
     if not found <= epsilon:
@@ -355,6 +380,17 @@ def _analyse(items: Sequence[PlanItem], epsilon: float, delta: float) -> dict[st
         "epsilon_lower_bound": loss.epsilon_bounds(delta).lower,
         "unused_epsilon": max(0.0, epsilon - found),
         "profile": {"epsilons": grid.tolist(), "deltas": loss.profile(grid).tolist()},
+        "audit": _audit(loss, found, delta),
+    }
+
+
+def _audit(loss: PlanLoss, epsilon: float, delta: float) -> dict[str, Any]:
+    """Bounds on attacks, and the Gaussian with the plan's ε at δ, computed once: pages show them often."""
+    return {
+        "equivalent_mu": equivalent_mu(epsilon, delta),
+        "advantage": advantage(loss),
+        "false_positive_rates": list(_FALSE_POSITIVE_RATES),
+        "true_positive_rates": true_positive_rates(loss, _FALSE_POSITIVE_RATES).tolist(),
     }
 
 
@@ -456,7 +492,8 @@ def _exact_amount(item: PlanItem, step: Step, amount: float) -> Fraction:
 
 def _coordinate(item: PlanItem, amount: float) -> dict[str, Any]:
     named = {"step": "times", "gdp": "mu_squared", "zcdp": "rho"}[item.kind]
-    return {"name": item.name, named: int(amount) if item.kind == "step" else amount}
+    # What is left is a difference that was rounded down, by far less than one step.
+    return {"name": item.name, named: round(amount) if item.kind == "step" else amount}
 
 
 def _as_limited(item: PlanItem, limit: float) -> PlanItem:

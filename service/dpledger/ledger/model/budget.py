@@ -146,7 +146,7 @@ class Budget:
     def with_limit(self, fields: dict[str, Any], adjacency: Adjacency) -> "Budget":
         """The budget with another limit, which may leave nothing, but the same rule, orders and weights."""
         chosen, rest = _read(fields)
-        if chosen is not self.filter:
+        if chosen.name != self.accounting:
             raise InvalidInput("budget.accounting", f"{self.accounting}, fixed at opening", fields)
         changed = _finite(chosen.change(self, rest, adjacency))
         if not np.array_equal(changed.orders, self.orders):

@@ -5,6 +5,8 @@ filter by ``accounting``; the ledger, the API, the command line and the dashboar
 """
 
 import abc
+import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,12 +37,14 @@ __all__ = [
     "ADAPTIVE",
     "Filter",
     "Meter",
+    "added_filters",
     "check_additive",
     "filter_named",
     "filter_names",
     "read_epsilon_delta",
     "read_target",
     "register",
+    "register_added",
     "unregister",
 ]
 
@@ -50,11 +54,17 @@ ADAPTIVE = "steps may be chosen from earlier outputs; orders, weights and limits
 
 @dataclass(frozen=True)
 class Meter:
-    """One coordinate as it is shown: what it is called, what is used of it, and its limit."""
+    """One coordinate as it is shown: what it is called, what is used of it, and its limit.
+
+    ``symbol`` says what adds up where the label does not. A coordinate that counts steps has the ``step``
+    that it counts instead, and its amounts are whole numbers.
+    """
 
     label: str
     used: float
     limit: float
+    symbol: str = ""
+    step: Step | None = None
 
 
 class Filter(abc.ABC):
@@ -75,6 +85,8 @@ class Filter(abc.ABC):
     """The rule in one line, for people."""
     picture: ClassVar[Literal["sum", "curve", "items"]]
     """What the dashboard draws of the coordinates."""
+    weighing: ClassVar[str] = ""
+    """How shares of the budget weigh its parts, where they are not taken at one coordinate."""
     one_suffices: ClassVar[bool] = False
     """Whether one coordinate within its limit is enough."""
     allows_second_looks: ClassVar[bool] = True
@@ -162,6 +174,13 @@ class Filter(abc.ABC):
             return 0
         return int(np.nanargmax(left) if self.one_suffices else np.nanargmin(left))
 
+    def share(self, budget: "Budget", amounts: Floats, at: int) -> float:
+        """Amounts as a share of the whole budget, seen at one coordinate; such shares add up."""
+        limit, amount = float(budget.limits[at]), float(amounts[at])
+        if limit > 0.0:
+            return amount / limit
+        return float("inf") if amount > 0.0 else 0.0
+
     def magnitude(self, budget: "Budget", amounts: Floats) -> float:
         """One number that orders sums of amounts, whatever the limits are."""
         return float(amounts[(budget.size - 1) // 2])
@@ -177,6 +196,15 @@ class Filter(abc.ABC):
     def analysis(self, budget: "Budget") -> dict[str, Any]:
         """What is known of the budget as a whole, computed when it was opened."""
         return {}
+
+    def assessment(self, budget: "Budget") -> dict[str, Any] | None:
+        """What an auditor asks of the budget as a whole, where it was computed: its profile and its rates.
+
+        ``epsilon`` between ``epsilon_lower_bound`` and itself, ``unused_epsilon``, ``profile`` with
+        ``epsilons`` and ``deltas``, and ``audit`` with ``equivalent_mu``, ``advantage``,
+        ``false_positive_rates`` and ``true_positive_rates``.
+        """
+        return None
 
     def cover(self, first: "Budget", second: "Budget", limits: Floats, delta: float) -> dict[str, Any]:
         """What a target that covers two budgets computes anew; ``delta`` is the part that is not additive."""
@@ -215,6 +243,23 @@ def filter_named(name: object) -> Filter:
 def filter_names() -> list[str]:
     """Every kind of budget, in the order of registration."""
     return list(_FILTERS)
+
+
+def added_filters() -> list[str]:
+    """``module:class`` of each kind that was registered from outside, for a process that must know it too."""
+    kinds = [type(each) for each in _FILTERS.values()]
+    return [f"{kind.__module__}:{kind.__qualname__}" for kind in kinds if not _is_our_own(kind)]
+
+
+def register_added(paths: Iterable[str]) -> None:
+    """Register the kinds that another process names by :func:`added_filters`."""
+    for path in paths:
+        module, _, name = path.partition(":")
+        register(getattr(importlib.import_module(module), name)())
+
+
+def _is_our_own(kind: type[Filter]) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def check_additive(fields: dict[str, Any], below: float = 1.0) -> float:
