@@ -1,9 +1,11 @@
 """What pages show of a shared budget and its allocations, on either database."""
 
+import re
 from typing import Any
 
 import pytest
 
+from dpledger.storage.read_models.fractions import fractions_left
 from tests.api.service import GAUSSIAN, Service, made
 from tests.dashboard.visitor import Visitor, entries_in, section
 
@@ -64,6 +66,22 @@ def test_allocations_stand_in_a_table_as_what_they_are(shared: Service, visitor:
     assert "gradient" in section(page, "purposes")
     assert "run-1" in section(page, "runs")
     assert "allocation team-b" in section(page, "reservations")
+
+
+def test_the_burn_down_and_the_metrics_are_of_what_is_not_allocated(
+    shared: Service, visitor: Visitor
+) -> None:
+    allocate(shared, "team-a")
+    for _ in range(3):
+        made(shared.authorize({**QUIET, "noise_std": 12.0}, allocation="team-a"))
+    assert shared.shown("/v1/datasets/adult/allocations/team-a")["fraction"] < 0.6
+
+    numbers = section(visitor.page("/datasets/adult"), "burn-down-numbers")
+
+    levels = {float(value) for value in re.findall(r'<data value="([^"]+)">', numbers)}
+    assert {round(level, 3) for level in levels} == {1.0, 0.667}
+    database = shared.app.state.services.storage.database
+    assert fractions_left(database, ["adult"]) == {"adult": 0.6666}
 
 
 def test_entries_name_their_allocation_and_can_be_chosen_by_it(shared: Service, visitor: Visitor) -> None:
