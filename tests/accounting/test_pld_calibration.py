@@ -120,3 +120,9 @@ def test_counts_at_the_ends_of_what_is_possible() -> None:
         largest_count_beside([(full, 1), (other, 1)], full, 9.0, 1e-5)
     with pytest.raises(Unproven):
         largest_count_beside([], Step((Release(ZCDP(0.1)),)), 1.0, 1e-5)
+
+
+def test_no_more_are_looked_for_than_asked() -> None:
+    assert largest_count_beside([], sgd(0.01, 1.1), 1.0, 1e-5, most=100) == 100
+    assert largest_count_beside([], sgd(0.01, 1.1), 1.0, 1e-5, most=421) == 421
+    assert largest_count_beside([], sgd(0.01, 1.1), 1.0, 1e-5, most=1000) == 421

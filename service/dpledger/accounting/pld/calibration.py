@@ -73,17 +73,19 @@ def largest_count_beside(
     *,
     mu: float = 0.0,
     rho: float = 0.0,
+    most: int = MAX_COUNT,
 ) -> int:
-    """The largest number of repetitions of a step that fit within (ε, δ) beside what is fixed; 0 if none.
+    """The largest number of repetitions, up to ``most``, that fit in (ε, δ) beside what is fixed; 0 if none.
 
     Statement: ``PlanLoss([*parts, (step, count)], mu=mu, rho=rho).epsilon(delta)`` is at most ε at the
-    answer, evaluated as a composition is, so that opening a plan with it fits; one more was found above ε.
+    answer, evaluated as a composition is, so that opening a plan with it fits; one more was found above ε
+    or is more than ``most``.
     Conditions: those of :class:`PlanLoss`.
     Source: forward evaluation.
     """
-    climb = _Climb(parts, step, epsilon, delta, mu, rho)
+    climb = _Climb(parts, step, epsilon, delta, mu, rho, check_count("most", most))
     if not any(dominating_pairs(step)):
-        return MAX_COUNT if climb.holds(0, PROOF_TOLERANCE) else 0
+        return most if climb.holds(0, PROOF_TOLERANCE) else 0
     if not climb.holds(1, _SEARCH) and not climb.holds(1, PROOF_TOLERANCE):
         return 0
     guess = climb.roughly()
@@ -101,10 +103,12 @@ class _Climb:
         delta: float,
         mu: float,
         rho: float,
+        most: int,
     ) -> None:
         self.epsilon, self.delta = check_positive("epsilon", epsilon), check_open_unit("delta", delta)
         self.parts, self.step, self.mu, self.rho = list(parts), step, mu, rho
-        self.low, self.high = (0, 0.0), (MAX_COUNT + 1, math.inf)
+        self.most = most
+        self.low, self.high = (0, 0.0), (self.most + 1, math.inf)
         self.slope = math.inf
         dominating_pairs(step)
         if self.parts or mu or rho:
@@ -124,7 +128,7 @@ class _Climb:
 
     def holds(self, count: int, tolerance: float) -> bool:
         """Forward proof; the bracket and the slope of ε² are kept up."""
-        if count > MAX_COUNT:
+        if count > self.most:
             return False
         found = self.spent(count, tolerance)
         within = found <= self.epsilon
@@ -145,21 +149,21 @@ class _Climb:
 
     def roughly(self) -> int:
         """A count near the answer, by loose bounds."""
-        while self.high[0] > MAX_COUNT and self.low[0] < MAX_COUNT:
+        while self.high[0] > self.most and self.low[0] < self.most:
             count = self.low[0]
-            there = min(max(count + int(1.02 * self._ahead()), 2 * count), 1000 * count, MAX_COUNT)
+            there = min(max(count + int(1.02 * self._ahead()), 2 * count), 1000 * count, self.most)
             self.holds(max(there, count + 1), _SEARCH)
         self._shrink(_SEARCH, lambda low: max(1, low // 200))
-        return min(self.low[0] + self._ahead(), MAX_COUNT)
+        return min(self.low[0] + self._ahead(), self.most)
 
     def closely(self, guess: int) -> int:
         """The largest count near ``guess`` that is proven to fit: one more is not."""
-        self.low, self.high = (0, self.low[1]), (MAX_COUNT + 1, math.inf)
+        self.low, self.high = (0, self.low[1]), (self.most + 1, math.inf)
         slope, step = self.slope, 1
         count = max(guess, 1)
-        while self.holds(count, PROOF_TOLERANCE) and count < MAX_COUNT:
+        while self.holds(count, PROOF_TOLERANCE) and count < self.most:
             self.slope = slope
-            count, step = min(count + max(step, self._ahead()), MAX_COUNT), 2 * step
+            count, step = min(count + max(step, self._ahead()), self.most), 2 * step
         while self.low[0] == 0 and count > 1 and not self.holds(max(count - step, 1), PROOF_TOLERANCE):
             count, step = max(count - step, 1), 2 * step
         self._shrink(PROOF_TOLERANCE, lambda low: 1)

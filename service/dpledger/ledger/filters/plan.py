@@ -61,7 +61,9 @@ __all__ = ["MAX_ITEMS", "MOST", "PlanFilter", "PlanItem"]
 
 MAX_ITEMS = 256
 MOST = "most"
-"""In place of a count: as many as fit beside the other items."""
+"""In place of a count: as many as fit beside the other items, up to :data:`MOST_STEPS`."""
+MOST_STEPS = 10**6
+"""Larger counts are found for seconds where losses are tiny; whoever needs them names the count."""
 _ONE_ORDER: Floats = np.array([2.0])
 _POINTS = 41
 _FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -353,7 +355,7 @@ def _complete(items: list[PlanItem], epsilon: float, delta: float) -> list[PlanI
         return items
     step = items[at].step
     assert step is not None, "only steps have counts"
-    most = largest_count_beside(_parts(items), step, epsilon, delta, **_caps(items))
+    most = largest_count_beside(_parts(items), step, epsilon, delta, **_caps(items), most=MOST_STEPS)
     if not most:
         raise InvalidInput(
             _field(items[at].name),
