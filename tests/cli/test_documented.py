@@ -18,6 +18,7 @@ WANTED = {
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
     *("cost", "convert", "calibrate", "forecast"),
+    *("allocation create", "allocation list", "allocation show", "allocation return"),
 }
 
 

@@ -439,3 +439,24 @@ def test_a_hold_that_an_admin_settled_is_not_used_any_more(
         with pytest.raises(ReservationClosed):
             reservation.__exit__(None, None, None)
     assert dataset.budget().spent["rho"] >= 20 * STEP_RHO
+
+
+def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
+    dataset = open_dataset(budget={"accounting": "shared", "epsilon": 3.0, "delta": 1e-5})
+    first = dataset.run("job").allocate("team-a", epsilon=1.0, delta=1e-6, budget={"accounting": "zcdp"})
+    spare = dataset.run("job").allocate("spare", epsilon=2.0, delta=9e-6, budget={"accounting": "rdp"})
+
+    first.release(STEP, np.zeros(2))
+    with first.reserve(STEP, times=2) as hold:
+        hold.release(np.zeros(2))
+    with pytest.raises(BudgetExhausted):
+        dataset.run("job").allocate("late", epsilon=0.1, delta=1e-7, budget={"accounting": "zcdp"})
+    dataset.return_allocation("spare", "not needed")
+
+    states = {each["name"]: (each["state"], each["entries"]) for each in dataset.allocations()}
+    assert states == {"team-a": ("open", 3), "spare": ("returned", 1)}
+    with pytest.raises(InvalidRequest, match="returned"):
+        spare.release(STEP, np.zeros(2))
+    with pytest.raises(InvalidRequest, match="allocations"):
+        dataset.run("job").release(STEP, np.zeros(2))
+    assert dataset.verification()["valid"]

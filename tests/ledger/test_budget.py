@@ -300,4 +300,4 @@ def test_the_rule_and_its_orders_are_fixed_at_opening(
 
 
 def test_the_wire_names_are_those_of_the_contract() -> None:
-    assert filter_names() == ["zcdp", "gdp", "rdp", "rdp-order", "rdp-curve", "plan"]
+    assert filter_names() == ["zcdp", "gdp", "rdp", "rdp-order", "rdp-curve", "plan", "shared"]

@@ -29,6 +29,49 @@ def open_dataset(port: int, token: str, name: str, units: int) -> str:
     return name
 
 
+def open_shared(port: int, token: str, name: str, tenths: int) -> str:
+    """Open a dataset with a shared budget for so many allocations of a tenth."""
+    budget = {"accounting": "shared", "epsilon": float(f"{tenths}e-1"), "delta": 1e-3}
+    opened = ask(port, token, Ask("/v1/datasets", {"name": name, "budget": budget}, f"open-{name}"))
+    assert opened.status == 201, opened
+    return name
+
+
+def allocation(name: str, part: str, key: str) -> Ask:
+    """A tenth of ε, with a budget of its own for steps of ``PART_RHO``."""
+    body = {"name": part, "epsilon": 0.1, "delta": 1e-6, "budget": {"accounting": "zcdp"}}
+    return Ask(f"/v1/datasets/{name}/allocations", body, key)
+
+
+def allocated_step(name: str, part: str, key: str) -> Ask:
+    """A step of so much that ten fit into an allocation."""
+    step = {"run": "run", "releases": [{"mechanism": "zcdp", "rho": PART_RHO}], "allocation": part}
+    return Ask(f"/v1/datasets/{name}/authorizations", step, key)
+
+
+PART_RHO = 3e-5
+"""A tenth of what (0.1, 1e-6) is worth, rounded down."""
+
+
+def check_shared(port: int, token: str, name: str, *, tenths: int, **kinds: int) -> None:
+    """What is handed out, exactly, how many entries of each kind, no gaps, and replayed totals as stored."""
+    entries = entries_of(port, token, name)
+    assert [entry["sequence"] for entry in entries] == list(range(1, len(entries) + 1))
+    expected = {"opened": 1, **{kind: count for kind, count in kinds.items() if count}}
+    assert Counter(entry["kind"] for entry in entries) == expected
+    budget = look(port, token, name, "budget")
+    assert budget["sequence"] == len(entries)
+    assert budget["allocated"]["epsilon"] == float(f"{tenths}e-1")
+    assert budget["allocated"]["epsilon"] <= budget["limit"]["epsilon"]
+    for part in look(port, token, name, "allocations?limit=1000")["items"]:
+        shown = look(port, token, name, f"allocations/{part['name']}")
+        assert shown["spent"]["rho"] <= shown["limit"]["rho"]
+        named = [entry for entry in entries if entry.get("allocation") == part["name"]]
+        assert len(named) == part["entries"]
+    verdict = look(port, token, name, "verification")
+    assert (verdict["valid"], verdict["problems"]) == (True, [])
+
+
 def look(port: int, token: str, name: str, what: str) -> Any:
     shown = ask(port, token, Ask(f"/v1/datasets/{name}/{what}", method="GET"))
     assert shown.status == 200, shown

@@ -8,7 +8,18 @@ from typing import Any, ClassVar, Protocol
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.reliability.model import UNIT, Hold, Ledger, budget_fields, limit_rho, lowered_plan, rho_of
+from tests.reliability.model import (
+    ROOM,
+    UNIT,
+    Hold,
+    Ledger,
+    Part,
+    SharedLedger,
+    budget_fields,
+    limit_rho,
+    lowered_plan,
+    rho_of,
+)
 from tests.reliability.wire import Ask, Heard
 
 SLACK = 1e-9
@@ -40,9 +51,13 @@ class Asked:
     answer: Heard
 
 
-def step_fields(run: str, cost: int, part: str | None) -> dict[str, Any]:
-    body = {"run": run, "releases": [{"mechanism": "zcdp", "rho": cost * UNIT}]}
-    return body if part is None else {**body, "partition": part}
+def shared_budget(tenths: int, millionths: int) -> dict[str, Any]:
+    """The numbers as they are written on paper."""
+    return {
+        "accounting": "shared",
+        "epsilon": float(f"{tenths}e-1"),
+        "delta": float(f"{millionths}e-6"),
+    }
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -73,6 +88,9 @@ class LedgerMachine(RuleBasedStateMachine):
         return sorted(self.ledgers)[pick % len(self.ledgers)]
 
     def pick_part(self, name: str, pick: int) -> str | None:
+        ledger = self.ledgers[name]
+        if isinstance(ledger, SharedLedger):
+            return sorted(ledger.allocations)[pick % len(ledger.allocations)]
         return [None, *sorted(self.ledgers[name].parts)][pick % (len(self.ledgers[name].parts) + 1)]
 
     def send(self, replica: int, request: Ask) -> Heard:
@@ -107,12 +125,82 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers[name] = Ledger(limit, private, planned)
         self.touched.add(name)
 
+    @precondition(lambda self: len(self.shared_names()) < 2)
+    @rule(limit=st.integers(2, 12), limit_millionths=st.integers(2, 30), replica=replica_numbers)
+    def open_shared(self, limit: int, limit_millionths: int, replica: int) -> None:
+        """A shared budget; one allocation is opened with it, so that there is something to spend from."""
+        name = self.fresh("shared")
+        body = {"name": name, "budget": shared_budget(limit, limit_millionths)}
+        self.decide(replica, Ask("/v1/datasets", body, self.fresh("key")), granted=True)
+        self.ledgers[name] = SharedLedger(limit, limit_millionths=limit_millionths)
+        self.allocate_in(name, 2, 2, replica)
+
+    def shared_names(self) -> list[str]:
+        return [name for name, ledger in sorted(self.ledgers.items()) if ledger.shared]
+
+    @precondition(lambda self: self.shared_names())
+    @rule(pick=picks, tenths=st.integers(1, 6), millionths=st.integers(1, 6), replica=replica_numbers)
+    def allocate(self, pick: int, tenths: int, millionths: int, replica: int) -> None:
+        names = self.shared_names()
+        self.allocate_in(names[pick % len(names)], tenths, millionths, replica)
+
+    def allocate_in(self, name: str, tenths: int, millionths: int, replica: int) -> None:
+        ledger, part = self.ledgers[name], self.fresh("part")
+        assert isinstance(ledger, SharedLedger)
+        granted = ledger.allocates(tenths, millionths)
+        given = {**shared_budget(tenths, millionths), "budget": {"accounting": "zcdp"}, "name": part}
+        del given["accounting"]
+        answer = self.decide(
+            replica, Ask(f"/v1/datasets/{name}/allocations", given, self.fresh("key")), granted
+        )
+        if granted:
+            unit = answer.body["budget"]["rho"] / (ROOM + 0.5)
+            ledger.allocations[part] = Part(tenths, millionths, unit)
+            ledger.note("allocated")
+        self.touched.add(name)
+
+    @precondition(lambda self: self.shared_names())
+    @rule(pick=picks, part_pick=picks, replica=replica_numbers)
+    def return_allocation(self, pick: int, part_pick: int, replica: int) -> None:
+        """Untouched ones come back, but the last of a dataset is kept; of others nothing comes back."""
+        names = self.shared_names()
+        name = names[pick % len(names)]
+        ledger, part = self.ledgers[name], self.pick_part(name, part_pick)
+        assert isinstance(ledger, SharedLedger)
+        assert part is not None
+        held = any((each.dataset, each.part) == (name, part) for each in self.holds.values())
+        untouched = not (held or ledger.allocations[part].released)
+        if untouched and len(ledger.allocations) == 1:
+            return
+        path = f"/v1/datasets/{name}/allocations/{part}/return"
+        request = Ask(path, {"reason": "as agreed"}, self.fresh("key"))
+        self.touched.add(name)
+        if not untouched:
+            answer = self.send(replica, request)
+            assert (answer.status, answer.problem) == (409, "allocation-in-use"), answer
+            return
+        self.decide(replica, request, granted=True)
+        del ledger.allocations[part]
+        ledger.returned.append(part)
+        ledger.note("allocation-returned")
+
+    @precondition(lambda self: any(self.ledgers[name].returned for name in self.shared_names()))
+    @rule(pick=picks, replica=replica_numbers)
+    def spend_what_was_returned(self, pick: int, replica: int) -> None:
+        names = [name for name in self.shared_names() if self.ledgers[name].returned]
+        name = names[pick % len(names)]
+        part = self.ledgers[name].returned[0]
+        body = {"run": "run", "releases": [{"mechanism": "zcdp", "rho": UNIT}], "allocation": part}
+        answer = self.send(replica, Ask(f"/v1/datasets/{name}/authorizations", body, self.fresh("key")))
+        assert (answer.status, answer.problem) == (409, "allocation-returned"), answer
+        self.touched.add(name)
+
     @rule(pick=picks, part_pick=picks, cost=units, replica=replica_numbers)
     def authorize(self, pick: int, part_pick: int, cost: int, replica: int) -> None:
         name = self.pick_dataset(pick)
         part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
         granted = ledger.fits(cost, part)
-        path, body = f"/v1/datasets/{name}/authorizations", step_fields("run", cost, part)
+        path, body = f"/v1/datasets/{name}/authorizations", ledger.step_fields("run", cost, part)
         self.decide(replica, Ask(path, body, self.fresh("key")), granted)
         if granted:
             ledger.spend(cost, part, "run")
@@ -130,7 +218,7 @@ class LedgerMachine(RuleBasedStateMachine):
         name = self.pick_dataset(pick)
         part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
         granted = ledger.fits(cost * times, part)
-        body = {**step_fields("held", cost, part), "times": times, "expires_in_seconds": seconds}
+        body = {**ledger.step_fields("held", cost, part), "times": times, "expires_in_seconds": seconds}
         request = Ask(f"/v1/datasets/{name}/reservations", body, self.fresh("key"))
         answer = self.decide(replica, request, granted)
         if granted:
@@ -149,6 +237,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.decide(replica, request, granted=True)
         ledger = self.ledgers[hold.dataset]
         ledger.commit(-hold.each * (hold.times - used), hold.part)
+        if used:
+            ledger.release(hold.part)
         ledger.note("settled")
         self.closed.append(held_id)
         self.touched.add(hold.dataset)
@@ -171,11 +261,14 @@ class LedgerMachine(RuleBasedStateMachine):
                 del self.holds[held_id]
                 self.closed.append(held_id)
                 self.overdue.add(held_id)
+                self.ledgers[hold.dataset].release(hold.part)
                 self.touched.add(hold.dataset)
 
     def other_limit(self, name: str, limit: int) -> dict[str, Any]:
-        planned = self.ledgers[name].planned
-        return lowered_plan(limit) if planned else {"accounting": "zcdp", "rho": limit_rho(limit)}
+        ledger = self.ledgers[name]
+        if isinstance(ledger, SharedLedger):
+            return shared_budget(limit, ledger.limit_millionths)
+        return lowered_plan(limit) if ledger.planned else {"accounting": "zcdp", "rho": limit_rho(limit)}
 
     @rule(pick=picks, limit=limits, replica=replica_numbers)
     def change_budget(self, pick: int, limit: int, replica: int) -> None:
@@ -195,10 +288,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(pick=picks, limit=limits, replica=replica_numbers)
     def change_budget_unseen(self, pick: int, limit: int, replica: int) -> None:
         name = self.pick_dataset(pick)
-        body = {
-            "budget": self.other_limit(name, min(limit, self.ledgers[name].limit)),
-            "reason": "not agreed",
-        }
+        ledger = self.ledgers[name]
+        lower = min(limit, ledger.limit) if ledger.planned else limit
+        body = {"budget": self.other_limit(name, lower), "reason": "not agreed"}
         path = f"/v1/datasets/{name}/budget-changes"
         answer = self.send(replica, Ask(path, body, self.fresh("key"), if_match=0))
         assert (answer.status, answer.problem) == (412, "precondition-failed"), answer
@@ -216,6 +308,10 @@ class LedgerMachine(RuleBasedStateMachine):
             body["budget"] = self.other_limit(name, own)
         request = Ask(f"/v1/datasets/{name}/partitions", body, self.fresh("key"))
         self.touched.add(name)
+        if ledger.shared:
+            answer = self.send(replica, Ask(request.path, {"names": ["north"]}, request.key))
+            assert (answer.status, answer.problem) == (422, "unproven"), answer
+            return
         if not unopened:
             answer = self.send(replica, request)
             assert (answer.status, answer.problem) == (409, "already-exists"), answer
@@ -234,7 +330,10 @@ class LedgerMachine(RuleBasedStateMachine):
         named = [(self.pick_dataset(pick), part_pick, cost) for pick, part_pick, cost in chosen]
         spends = [(name, self.pick_part(name, part_pick), cost) for name, part_pick, cost in named]
         after, grants = self.simulate(spends)
-        items = [{"dataset": name, **step_fields("bulk", cost, part)} for name, part, cost in spends]
+        ledgers = self.ledgers
+        items = [
+            {"dataset": name, **ledgers[name].step_fields("bulk", cost, part)} for name, part, cost in spends
+        ]
         body = {"mode": "all-or-nothing" if together else "each", "items": items}
         request = Ask("/v1/authorizations", body, self.fresh("key"))
         answer = self.decide(replica, request, granted=all(grants) or not together)
@@ -314,14 +413,33 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def check_budget(self, name: str) -> None:
         shown, ledger = self.look(name, "budget").body, self.ledgers[name]
+        if isinstance(ledger, SharedLedger):
+            self.check_shared(name, shown, ledger)
+            return
         assert rho_of(shown["limit"]) == limit_rho(ledger.limit)
         left, exact = rho_of(shown["remaining"]) / UNIT, float(ledger.remaining())
         assert exact - SLACK <= left <= exact
         heaviest = max(burden for burden, _ in ledger.burdens(None))
         assert heaviest <= rho_of(shown["spent"]) / UNIT <= heaviest + SLACK
 
+    def check_shared(self, name: str, shown: dict[str, Any], ledger: SharedLedger) -> None:
+        """What is handed out, exactly, and what each allocation has committed."""
+        tenths, millionths = ledger.allocated()
+        budget = shared_budget(tenths, millionths)
+        assert shown["allocated"] == {"epsilon": budget["epsilon"], "delta": budget["delta"]}
+        left = shared_budget(max(0, ledger.limit - tenths), max(0, ledger.limit_millionths - millionths))
+        assert shown["remaining"]["epsilon"] == left["epsilon"]
+        assert shown["remaining"]["delta"] == left["delta"]
+        counts = {"open": len(ledger.allocations), "returned": len(ledger.returned)}
+        assert shown["allocations"] == counts
+        for part, each in ledger.allocations.items():
+            spent = self.look(name, f"allocations/{part}").body["spent"]["rho"] / each.unit
+            assert each.committed - SLACK <= spent <= each.committed + SLACK
+
     def check_runs(self, name: str) -> None:
         """What runs have spent for good; what is held counts for its run when it is settled."""
+        if self.ledgers[name].shared:
+            return
         shown = {run["run"]: rho_of(run["spent"]) / UNIT for run in self.look(name, "runs").body["items"]}
         for run, spent in self.ledgers[name].runs.items():
             assert spent <= shown[run] <= spent + SLACK

@@ -59,6 +59,16 @@ class Ledger:
     own_limits: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=lambda: {"opened": 1})
     runs: dict[str, int] = field(default_factory=dict)
+    returned: list[str] = field(default_factory=list)
+    shared = False
+
+    def step_fields(self, run: str, units: int, part: str | None) -> dict[str, Any]:
+        """A step that costs so many units, of the whole or of a partition."""
+        body = {"run": run, "releases": [{"mechanism": "zcdp", "rho": units * UNIT}]}
+        return body if part is None else {**body, "partition": part}
+
+    def release(self, part: str | None) -> None:
+        """Something may have been released from ``part``."""
 
     def committed(self, part: str | None) -> int:
         return self.whole if part is None else self.parts[part]
@@ -101,3 +111,60 @@ class Ledger:
     def note(self, kind: str, times: int = 1) -> None:
         """Count an entry of this kind."""
         self.kinds[kind] = self.kinds.get(kind, 0) + times
+
+
+@dataclass
+class Part:
+    """An allocation: so many tenths of ε and millionths of δ, with room for ``ROOM`` units of its own."""
+
+    tenths: int
+    millionths: int
+    unit: float
+    committed: int = 0
+    released: bool = False
+
+
+ROOM = 20
+
+
+@dataclass
+class SharedLedger(Ledger):
+    """A dataset with a shared budget; ``limit`` and ``limit_millionths`` are what it may hand out.
+
+    Whole tenths and millionths are decimals, which the service adds up exactly. Costs are whole units of the
+    allocation's own ρ, whose limit lies half a unit above a whole number.
+    """
+
+    limit_millionths: int = 0
+    allocations: dict[str, Part] = field(default_factory=dict)
+    shared = True
+
+    def allocated(self) -> tuple[int, int]:
+        found = self.allocations.values()
+        return sum(each.tenths for each in found), sum(each.millionths for each in found)
+
+    def allocates(self, tenths: int, millionths: int) -> bool:
+        """Whether so much more may be handed out."""
+        taken = self.allocated()
+        return taken[0] + tenths <= self.limit and taken[1] + millionths <= self.limit_millionths
+
+    def step_fields(self, run: str, units: int, part: str | None) -> dict[str, Any]:
+        assert part is not None
+        rho = units * self.allocations[part].unit
+        return {"run": run, "releases": [{"mechanism": "zcdp", "rho": rho}], "allocation": part}
+
+    def fits(self, units: int, part: str | None) -> bool:
+        assert part is not None
+        return self.allocations[part].committed + units <= ROOM
+
+    def commit(self, units: int, part: str | None) -> None:
+        assert part is not None
+        self.allocations[part].committed += units
+
+    def spend(self, units: int, part: str | None, run: str) -> None:
+        super().spend(units, part, run)
+        self.release(part)
+
+    def release(self, part: str | None) -> None:
+        assert part is not None
+        self.allocations[part].released = True

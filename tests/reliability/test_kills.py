@@ -7,7 +7,16 @@ import pytest
 
 from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.doomed import ACKNOWLEDGEMENT, COMMITTED, POINTS, Executioner
-from tests.reliability.ledgers import authorization, check_ledger, open_dataset, step
+from tests.reliability.ledgers import (
+    allocated_step,
+    allocation,
+    authorization,
+    check_ledger,
+    check_shared,
+    open_dataset,
+    open_shared,
+    step,
+)
 from tests.reliability.wire import Ask, Heard, as_first, ask, ask_until_answered, volley
 
 DEATHS = 20
@@ -24,6 +33,20 @@ class Scene:
     fatal: list[Ask]
     spent: int
     kinds: dict[str, int]
+    shared: bool = False
+
+    def first(self, index: int) -> Ask:
+        """A request that the doomed service answers before the fatal ones."""
+        if self.shared:
+            return allocation(self.name, f"first-{index}", f"first-{index}")
+        return authorization(self.name, 1, f"first-{index}")
+
+    def check(self, port: int, token: str) -> None:
+        """What must be true of the ledger in the end."""
+        if self.shared:
+            check_shared(port, token, self.name, tenths=self.spent, **self.kinds)
+        else:
+            check_ledger(port, token, self.name, spent=self.spent, **self.kinds)
 
 
 def authorizations(database_target: DatabaseTarget, port: int, name: str) -> Scene:
@@ -66,7 +89,46 @@ def settlements(database_target: DatabaseTarget, port: int, name: str) -> Scene:
     return Scene(name, fatal, BEFOREHAND + TOGETHER, kinds)
 
 
-SCENES = [authorizations] * 11 + [bulk] * 3 + [reservations] * 3 + [settlements] * 3
+def allocations(database_target: DatabaseTarget, port: int, name: str) -> Scene:
+    """Parts of a shared budget: one more than are asked for would not fit."""
+    open_shared(port, database_target.token, name, tenths=BEFOREHAND + TOGETHER)
+    fatal = [allocation(name, f"part-{index}", f"fatal-{index}") for index in range(TOGETHER)]
+    return Scene(name, fatal, BEFOREHAND + TOGETHER, {"allocated": BEFOREHAND + TOGETHER}, shared=True)
+
+
+def allocated_steps(database_target: DatabaseTarget, port: int, name: str) -> Scene:
+    """Steps from an allocation that has room for ten."""
+    open_shared(port, database_target.token, name, tenths=BEFOREHAND + 1)
+    opened = ask(port, database_target.token, allocation(name, "part", "part"))
+    assert opened.status == 201
+    fatal = [allocated_step(name, "part", f"fatal-{index}") for index in range(TOGETHER)]
+    kinds = {"allocated": BEFOREHAND + 1, "authorized": TOGETHER}
+    return Scene(name, fatal, BEFOREHAND + 1, kinds, shared=True)
+
+
+def allocation_returns(database_target: DatabaseTarget, port: int, name: str) -> Scene:
+    """Giving an allocation back twice would hand out its part twice."""
+    open_shared(port, database_target.token, name, tenths=BEFOREHAND + TOGETHER)
+    for index in range(TOGETHER):
+        opened = ask(port, database_target.token, allocation(name, f"part-{index}", f"part-{index}"))
+        assert opened.status == 201
+    fatal = [
+        Ask(f"/v1/datasets/{name}/allocations/part-{index}/return", {"reason": "spare"}, f"{name}-{index}")
+        for index in range(TOGETHER)
+    ]
+    kinds = {"allocated": BEFOREHAND + TOGETHER, "allocation-returned": TOGETHER}
+    return Scene(name, fatal, BEFOREHAND, kinds, shared=True)
+
+
+SCENES = [
+    *[authorizations] * 6,
+    *[bulk] * 3,
+    *[reservations] * 2,
+    *[settlements] * 3,
+    *[allocations] * 2,
+    *[allocated_steps] * 2,
+    *[allocation_returns] * 2,
+]
 
 
 def passage_of(point: str, number: int) -> int:
@@ -89,7 +151,7 @@ def test_a_killed_service_loses_and_doubles_nothing(
     for number, make_scene in enumerate(SCENES):
         scene = make_scene(database_target, clean, f"{point}-{number}")
         doomed = executioner.start(database_target, point, passage_of(point, number))
-        first = [authorization(scene.name, 1, f"first-{index}") for index in range(BEFOREHAND)]
+        first = [scene.first(index) for index in range(BEFOREHAND)]
         before = [ask(doomed, database_target.token, request) for request in first]
         answers = volley([doomed], database_target.token, scene.fatal)
 
@@ -107,4 +169,4 @@ def test_a_killed_service_loses_and_doubles_nothing(
             if reported is not None
         ]
         check_survivors([reported for reported, _ in acknowledged], [again for _, again in acknowledged])
-        check_ledger(clean, database_target.token, scene.name, spent=scene.spent, **scene.kinds)
+        scene.check(clean, database_target.token)

@@ -3,7 +3,16 @@
 import pytest
 
 from tests.reliability.database_targets import DatabaseTarget
-from tests.reliability.ledgers import authorization, check_ledger, look, open_dataset
+from tests.reliability.ledgers import (
+    allocated_step,
+    allocation,
+    authorization,
+    check_ledger,
+    check_shared,
+    look,
+    open_dataset,
+    open_shared,
+)
 from tests.reliability.model import UNIT
 from tests.reliability.wire import Ask, Heard, as_first, ask, ask_until_answered, volley
 
@@ -154,3 +163,60 @@ def test_transfers_that_cross_do_not_stand_in_each_others_way(
         ask(ports[0], database_target.token, authorization(names[0], 1, "one-more")).problem
         == "budget-exhausted"
     )
+
+
+def test_a_shared_budget_for_ten_parts_hands_out_ten(
+    database_target: DatabaseTarget, ports: list[int]
+) -> None:
+    """One tenth each, all asked for at once from two processes: 0.1 ten times is 1.0, and no more."""
+    for number in range(ROUNDS // 5):
+        name = open_shared(ports[0], database_target.token, f"ten-{number}", tenths=10)
+        requests = [allocation(name, f"part-{index}", f"key-{index}") for index in range(TOGETHER)]
+        answers = answered(volley(ports, database_target.token, requests))
+
+        statuses = [answer.status for answer in answers]
+        assert (statuses.count(201), statuses.count(409)) == (10, TOGETHER - 10), statuses
+        assert {answer.problem for answer in answers} == {None, "budget-exhausted"}
+        check_shared(ports[number % 2], database_target.token, name, tenths=10, allocated=10)
+
+
+def test_one_name_is_one_allocation(database_target: DatabaseTarget, ports: list[int]) -> None:
+    name = open_shared(ports[0], database_target.token, "names", tenths=10)
+    requests = [allocation(name, "part", f"key-{index}") for index in range(TOGETHER)]
+    answers = answered(volley(ports, database_target.token, requests))
+
+    assert [answer.status for answer in answers].count(201) == 1
+    assert {answer.problem for answer in answers} == {None, "already-exists"}
+    check_shared(ports[1], database_target.token, name, tenths=1, allocated=1)
+
+
+def test_spends_and_returns_that_meet_leave_nothing_released_and_returned(
+    database_target: DatabaseTarget, ports: list[int]
+) -> None:
+    """Four allocations with room for ten steps each, and a return of each, all at once."""
+    name = open_shared(ports[0], database_target.token, "meet", tenths=4)
+    parts = [f"part-{index}" for index in range(4)]
+    for part in parts:
+        assert ask(ports[0], database_target.token, allocation(name, part, part)).status == 201
+    requests = [allocated_step(name, parts[index % 4], f"key-{index}") for index in range(TOGETHER)]
+    for at, part in zip((0, 9, 30, 60), parts, strict=True):
+        path = f"/v1/datasets/{name}/allocations/{part}/return"
+        requests.insert(at, Ask(path, {"reason": "spare"}, f"return-{part}"))
+    answers = answered(volley(ports, database_target.token, requests))
+
+    pairs = list(zip(requests, answers, strict=True))
+    returned = {
+        each.path.split("/")[-2] for each, answer in pairs if answer.status == 201 and "return" in each.path
+    }
+    granted = [
+        each.body["allocation"]
+        for each, answer in pairs
+        if answer.status == 201 and each.body and "run" in each.body
+    ]
+    assert returned.isdisjoint(granted)
+    for part in parts:
+        assert granted.count(part) == (0 if part in returned else 10)
+    problems = {answer.problem for answer in answers}
+    assert problems <= {None, "budget-exhausted", "allocation-returned", "allocation-in-use"}
+    kinds = {"allocated": 4, "authorized": len(granted), "allocation-returned": len(returned)}
+    check_shared(ports[1], database_target.token, name, tenths=4 - len(returned), **kinds)

@@ -8,7 +8,17 @@ import sqlalchemy as sa
 from dpledger.storage.engine.codec import OPEN
 from dpledger.storage.engine.engines import normalized_url
 from tests.reliability.database_targets import DatabaseTarget
-from tests.reliability.ledgers import authorization, check_ledger, look, open_dataset, step
+from tests.reliability.ledgers import (
+    allocated_step,
+    allocation,
+    authorization,
+    check_ledger,
+    check_shared,
+    look,
+    open_dataset,
+    open_shared,
+    step,
+)
 from tests.reliability.model import limit_rho
 from tests.reliability.wire import Ask, ask
 
@@ -84,6 +94,37 @@ def test_an_altered_ledger_is_found_out(
     alter(intruder, name, ALTERATIONS[what])
 
     verdict = look(clean, database_target.token, name, "verification")
+    assert verdict["valid"] is False
+    assert verdict["problems"]
+
+
+SHARED_ALTERATIONS = {
+    "what an allocation has spent": f"UPDATE allocations SET spent = reserved WHERE {THIS}",
+    "its exact sums": f"UPDATE allocations SET exact = '|' WHERE {THIS}",
+    "its part of epsilon": f"UPDATE allocations SET epsilon = 0.05 WHERE {THIS}",
+    "its part of delta": f"UPDATE allocations SET delta = 1e-9 WHERE {THIS}",
+    "its owner": f"UPDATE allocations SET owner = 'eve' WHERE {THIS}",
+    "its name": f"UPDATE allocations SET name = 'mine' WHERE {THIS}",
+    "that something was released": f"UPDATE allocations SET releases = 0 WHERE {THIS}",
+    "that it is open": f"UPDATE allocations SET returned = 1 WHERE {THIS}",
+    "whose an entry is": f"UPDATE entries SET allocation = NULL WHERE {THIS} AND sequence = 3",
+    "the whole allocation": f"DELETE FROM allocations WHERE {THIS}",
+    "the kind of a charge": f"UPDATE charges SET accounting = 'gdp' WHERE {THIS}",
+}
+
+
+@pytest.mark.parametrize("what", SHARED_ALTERATIONS)
+def test_an_altered_allocation_is_found_out(
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine, what: str
+) -> None:
+    name, token = what.replace(" ", "-"), database_target.token
+    open_shared(clean, token, name, tenths=1)
+    requests = [allocation(name, "part", "part"), allocated_step(name, "part", "step")]
+    assert {ask(clean, token, request).status for request in requests} == {201}
+    check_shared(clean, token, name, tenths=1, allocated=1, authorized=1)
+    alter(intruder, name, SHARED_ALTERATIONS[what])
+
+    verdict = look(clean, token, name, "verification")
     assert verdict["valid"] is False
     assert verdict["problems"]
 

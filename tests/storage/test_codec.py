@@ -167,6 +167,8 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
         "settled": 6,
         "expired": 7,
         "rollback-accepted": 8,
+        "allocated": 9,
+        "allocation-returned": 10,
     }
 
 

@@ -75,6 +75,8 @@ _LINES = (
     ),
     ("accounting/test_pld_remainder.py", f"{_SERVICE}/accounting/pld", "concentrated items"),
     # The ledger: through its own tests where it is pure, through storage or the API where it is not.
+    ("ledger/test_allocations.py", f"{_SERVICE}/ledger/filters", "shared"),
+    ("ledger/test_allocations.py", f"{_SERVICE}/ledger/model", "allocation"),
     ("ledger/test_decide.py", f"{_SERVICE}/ledger/model", "commands"),
     ("api/test_authorizations.py", f"{_SERVICE}/ledger", "charges"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger/filters", "renyi scalar"),

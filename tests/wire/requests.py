@@ -49,6 +49,7 @@ BUDGETS: dict[str, dict[str, Any]] = {
     "rdp-order": {"accounting": "rdp-order", "epsilon": 1.0, "delta": 1e-6, "order": 16.0},
     "rdp-curve": {"accounting": "rdp-curve", "orders": [2.0, 16.0], "epsilons": [0.5, 2.0]},
 }
+SHARED: dict[str, Any] = {"accounting": "shared", "epsilon": 3.0, "delta": 1e-5}
 PLANNED: dict[str, Any] = {
     "accounting": "rdp",
     "epsilon": 3.0,
@@ -89,6 +90,7 @@ def session() -> Iterator[Request]:
     yield from _refuse(post)
     yield from _read()
     yield from _plan(post)
+    yield from _share(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -329,3 +331,60 @@ def _read() -> Iterator[Request]:
     yield Request("GET", "/v1/datasets?search=zcdp")
     for path in ("/healthz", "/readyz", "/.well-known/dpledger-keys.json"):
         yield Request("GET", path, bearer=None)
+
+
+def _share(post: Any) -> Iterator[Request]:
+    """A shared budget, its allocations, and what is spent from them."""
+    here = "/v1/datasets/shared"
+    yield post("/v1/datasets", {"name": "shared", "budget": SHARED})
+    parts = {
+        "team-a": {"accounting": "zcdp"},
+        "team-b": {"accounting": "gdp"},
+        "team-c": {"accounting": "rdp-order", "order": 64.0},
+    }
+    for name, budget in parts.items():
+        yield post(f"{here}/allocations", {"name": name, "epsilon": 0.9, "delta": 1e-6, "budget": budget})
+    yield post(
+        f"{here}/allocations", {"name": "team-d", "epsilon": 0.9, "delta": 1e-6, "budget": parts["team-a"]}
+    )
+    yield post(
+        f"{here}/allocations", {"name": "team-a", "epsilon": 0.1, "delta": 1e-6, "budget": parts["team-a"]}
+    )
+    yield post(
+        f"{here}/allocations", {"name": "rho", "epsilon": 0.1, "delta": 1e-6, "budget": BUDGETS["zcdp-rho"]}
+    )
+    yield post(
+        "/v1/datasets/gdp-mu/allocations", {"name": "a", "epsilon": 0.1, "delta": 1e-6, "budget": SHARED}
+    )
+    for named in ({"allocation": "team-a"}, {"allocation": "team-b"}, {"allocation": "team-c"}, {}):
+        yield post(f"{here}/authorizations", {**_spend(GAUSSIAN), **named})
+    again = post(f"{here}/authorizations", {**_spend(GAUSSIAN), "allocation": "team-a"})
+    yield from (again, again)
+    yield post(f"{here}/authorizations", {**_spend(COSTLY), "allocation": "team-a"})
+    held = {**_spend(GAUSSIAN), "allocation": "team-b", "times": 3, "expires_in_seconds": 60.0}
+    reserve = post(f"{here}/reservations", held)
+    yield reserve
+    yield Request("GET", f"{here}/reservations")
+    yield Request("POST", f"{here}/forecast", {"releases": [GAUSSIAN], "allocation": "team-c"})
+    yield post(f"{here}/allocations/team-b/return", {"reason": "not needed"})
+    yield post(
+        f"{here}/allocations", {"name": "team-e", "epsilon": 0.3, "delta": 1e-6, "budget": parts["team-a"]}
+    )
+    yield post(f"{here}/allocations/team-e/return", {"reason": "not needed"})
+    for what in (
+        "",
+        "/budget",
+        "/allocations",
+        "/allocations/team-a",
+        "/allocations/team-e",
+        "/allocations/none",
+    ):
+        yield Request("GET", here + what)
+    for what in (
+        "/entries?allocation=team-a",
+        "/entries?kind=allocated",
+        "/runs",
+        "/verification",
+        "/export",
+    ):
+        yield Request("GET", here + what)

@@ -20,6 +20,7 @@ from dpledger.api.http.problems import install_problem_handlers
 from dpledger.api.http.routing import SECURITY_SCHEME
 from dpledger.api.metrics import Metrics
 from dpledger.api.routes import (
+    allocations,
     authorizations,
     costs,
     datasets,
@@ -44,6 +45,7 @@ from dpledger.settings import Settings
 __all__ = ["LedgerApp", "create_app"]
 
 _ROUTES = (
+    allocations,
     authorizations,
     costs,
     datasets,

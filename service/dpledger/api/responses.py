@@ -18,6 +18,9 @@ from dpledger.ledger.model.entries import Charge, identifier, moment, quoted
 from dpledger.ledger.ports import KeptGrant
 from dpledger.ledger.receipts import Signer, grant_statement
 from dpledger.ledger.results import (
+    AllocationOpening,
+    AllocationRefusal,
+    AllocationReturn,
     BudgetChange,
     DatasetOpening,
     Grant,
@@ -147,7 +150,9 @@ class ResponseWriter:
         """The text that is kept of a result under its key."""
         if isinstance(result, ListResult):
             return json_text({"items": [_kept_item(item) for item in result.items]})
-        return json_text(_refusal_fields(result)) if isinstance(result, SpendRefusal) else self.body(result)
+        if isinstance(result, (SpendRefusal, AllocationRefusal)):
+            return json_text(_refusal_fields(result))
+        return self.body(result)
 
     def parse_kept_list(self, body: str) -> list[KeptGrant | ItemRecord]:
         """The items of a list that was kept."""
@@ -167,6 +172,8 @@ class ResponseWriter:
             # Each repetition draws its own sample, so there is no id to name.
             ends = f',"times":{entry.times},"expires_at":"{moment(entry.expires_at_us or 0)}"'
         named = "" if grant.partition is None else f'"partition":{quoted(grant.partition)},'
+        if grant.allocation is not None:
+            named += f'"allocation":{quoted(grant.allocation)},'
         return (
             f'{{"id":{quoted(identifier(dataset, entry.sequence))},"sequence":{entry.sequence},'
             f'"dataset":{quoted(dataset)},"run":{quoted(entry.run or "")},{named}'
@@ -187,7 +194,7 @@ class ResponseWriter:
 
     def _refusal_members(self, result: Result, pause: Callable[[], None]) -> dict[str, Any]:
         """The fields of a refusal."""
-        if isinstance(result, SpendRefusal):
+        if isinstance(result, (SpendRefusal, AllocationRefusal)):
             return _refusal_fields(result)
         if isinstance(result, ListResult):
             fields = []
@@ -205,7 +212,10 @@ def _refusal_problem(members: Mapping[str, Any]) -> Problem:
     detail = "The budgets do not cover all items, so none was taken."
     if "results" not in members:
         name = members["dataset"]
-        detail = f"The budget of {name} does not cover this; fits says what would still be granted."
+        budget = f"The budget of {name}"
+        if "run" in members and "allocation" in members:
+            budget = f"The allocation {members['allocation']} of {name}"
+        detail = f"{budget} does not cover this; fits says what would still be granted."
     return Problem(BUDGET_EXHAUSTED, detail, members)
 
 
@@ -221,11 +231,22 @@ def _kept_item(item: ListItem) -> Mapping[str, Any]:
     return item.fields if isinstance(item, ItemRecord) else {"not_taken": True}
 
 
-def _refusal_fields(refusal: SpendRefusal) -> dict[str, Any]:
+def _refusal_fields(refusal: SpendRefusal | AllocationRefusal) -> dict[str, Any]:
     """What was asked, what is left, what would still fit."""
+    if isinstance(refusal, AllocationRefusal):
+        return {
+            "dataset": refusal.dataset,
+            "allocation": refusal.name,
+            "requested": {"epsilon": refusal.epsilon, "delta": refusal.delta},
+            "remaining": refusal.refused.remaining,
+            "fits": refusal.refused.fits,
+            "sequence": refusal.refused.sequence,
+        }
+    named = {} if refusal.allocation is None else {"allocation": refusal.allocation}
     return {
         "dataset": refusal.dataset,
         "run": refusal.run,
+        **named,
         "requested": {"times": refusal.times, "cost": refusal.charge.cost_fields},
         "remaining": refusal.refused.remaining,
         "fits": refusal.refused.fits,
@@ -286,6 +307,40 @@ def _budget_change_fields(result: BudgetChange) -> dict[str, Any]:
 @_fields.register
 def _rollback_fields(result: RollbackAcceptance) -> dict[str, Any]:
     return {"name": result.dataset, "sequence": result.sequence, "remaining": result.remaining}
+
+
+@_fields.register
+def _allocation_fields(result: AllocationOpening) -> dict[str, Any]:
+    allocation, dataset = result.allocation, result.dataset
+    return {
+        "id": identifier(dataset, allocation.sequence),
+        "name": allocation.name,
+        "sequence": allocation.sequence,
+        "dataset": dataset,
+        "owner": allocation.owner,
+        "epsilon": allocation.epsilon,
+        "delta": allocation.delta,
+        "budget": allocation.budget.shown,
+        **allocation.budget.filter.analysis(allocation.budget),
+        "remaining": result.remaining,
+        "warnings": result.warnings,
+    }
+
+
+@_fields.register
+def _return_fields(result: AllocationReturn) -> dict[str, Any]:
+    allocation = result.allocation
+    return {
+        "id": identifier(result.dataset, allocation.sequence),
+        "name": allocation.name,
+        "sequence": result.sequence,
+        "dataset": result.dataset,
+        "owner": allocation.owner,
+        "state": allocation.state,
+        "epsilon": allocation.epsilon,
+        "delta": allocation.delta,
+        "remaining": result.remaining,
+    }
 
 
 @_fields.register

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from dpledger import __version__
+from dpledger.cli.allocations import allocations
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
@@ -42,6 +43,7 @@ for command in (serve, migrate, entries, verify, accept_rollback, export, cost, 
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")
+app.add_typer(allocations, name="allocation")
 
 
 def main() -> None:

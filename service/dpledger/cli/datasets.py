@@ -192,6 +192,7 @@ def show_budget(
             ("remaining", _coordinates(found["remaining"], number_down)),
             ("left", percent_left(found["fraction"])),
             ("planned", _planned(found.get("plan"))),
+            ("allocations", _allocations_text(found.get("allocations"))),
         ]
     )
     _show_curve(found)
@@ -205,6 +206,11 @@ def _planned(plan: Fields | None) -> str | None:
         return None
     bounds = f"{number_down(plan['epsilon_lower_bound'])} to {number_up(plan['epsilon'])}"
     return f"ε = {bounds} if all of it is released, {number_down(plan['unused_epsilon'])} unused"
+
+
+def _allocations_text(counts: Fields | None) -> str | None:
+    """How many allocations a shared budget has."""
+    return None if counts is None else f"{counts['open']} open, {counts['returned']} returned"
 
 
 def _of_which(found: Fields) -> str:
@@ -259,8 +265,8 @@ def list_runs(
         [
             each["run"],
             str(each["entries"]),
-            percent_spent(each["fraction"]),
-            percent_spent(each["reserved"]["fraction"]) if each["reserved"]["open"] else "",
+            "" if each["fraction"] is None else percent_spent(each["fraction"]),
+            _reserved_text(each["reserved"]),
             moment_text(each["first_at"]),
             moment_text(each["last_at"]),
         ]
@@ -272,6 +278,13 @@ def list_runs(
         "no run has spent anything",
     )
     return _tell_more(page)
+
+
+def _reserved_text(reserved: Fields) -> str:
+    """What open reservations hold; under a shared budget how many there are."""
+    if not reserved["open"]:
+        return ""
+    return percent_spent(reserved["fraction"]) if "fraction" in reserved else f"{reserved['open']} open"
 
 
 @datasets.command("change-budget")

@@ -8,6 +8,7 @@ never changed on the way: only ``migrate`` and ``serve`` do that, and ``token cr
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from dpledger.api.http.admission import check_key, hashed_key, hashed_request
@@ -83,9 +84,7 @@ class Direct:
     def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
         """A page of entries."""
         with self._reading() as reader:
-            chosen = EntryFilter(
-                number_after(cursor), limit + 1, query.kind, query.run, query.partition, query.newest_first
-            )
+            chosen = EntryFilter(number_after(cursor), limit + 1, *astuple(query))
             return page(reader.entries(name, chosen), limit, lambda item: item["sequence"])
 
     def verification(self, name: str, progress: Progress) -> Fields:
@@ -179,8 +178,8 @@ class Direct:
         """How many more such steps fit, computed here."""
         with one_line_failures():
             query = ForecastBody.model_validate(body).to_query()
-            state = read_state(self._open(), name, query.partition)
-            asked = charge_query(query, state[0])
+            state = read_state(self._open(), name, query.partition, query.allocation)
+            asked = charge_query(query, state.ledger)
             return forecast(state, asked, evaluate_query(asked))
 
     def open_dataset(self, body: Fields, key: str) -> Fields:
@@ -192,6 +191,27 @@ class Direct:
         """Set another limit if the dataset is still at ``sequence``."""
         with contextlib.closing(self._application()) as application:
             return application.change_budget(name, body, sequence, key)
+
+    def allocations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of allocations of a shared budget."""
+        with self._reading() as reader:
+            found = reader.allocations(name, number_after(cursor), limit + 1)
+            return page(found, limit, lambda item: item["sequence"])
+
+    def allocation(self, name: str, allocation: str) -> Fields:
+        """One allocation."""
+        with self._reading() as reader:
+            return reader.allocation(name, allocation)
+
+    def create_allocation(self, name: str, body: Fields, key: str) -> Fields:
+        """Take a part of a shared budget, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.create_allocation(name, body, key)
+
+    def return_allocation(self, name: str, allocation: str, body: Fields, key: str) -> Fields:
+        """Give back an allocation from which nothing was released."""
+        with contextlib.closing(self._application()) as application:
+            return application.return_allocation(name, allocation, body, key)
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""

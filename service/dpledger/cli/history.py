@@ -31,6 +31,8 @@ class Kind(enum.Enum):
     OPENED = "opened"
     BUDGET_CHANGED = "budget-changed"
     PARTITIONS_OPENED = "partitions-opened"
+    ALLOCATED = "allocated"
+    ALLOCATION_RETURNED = "allocation-returned"
     AUTHORIZED = "authorized"
     RESERVED = "reserved"
     SETTLED = "settled"
@@ -45,13 +47,14 @@ def entries(
     run: Annotated[str | None, typer.Option(help="Only entries of this run.")] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only entries of this kind.")] = None,
     partition: Annotated[str | None, typer.Option(help="Only entries of this partition.")] = None,
+    allocation: Annotated[str | None, typer.Option(help="Only entries of this allocation.")] = None,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest entries first.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the entries of a dataset."""
-    query = EntryQuery(None if kind is None else kind.value, run, partition, newest_first)
+    query = EntryQuery(None if kind is None else kind.value, run, partition, newest_first, allocation)
     with open_ledger(ledger_target) as ledger:
         page = collect_pages(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
     if as_json:

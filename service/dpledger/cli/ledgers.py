@@ -23,6 +23,7 @@ class EntryQuery:
     run: str | None = None
     partition: str | None = None
     newest_first: bool = False
+    allocation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,22 @@ class Ledger(Protocol):
 
     def change_budget(self, name: str, body: Fields, sequence: int, key: str) -> Fields:
         """Set another limit if the dataset is still at ``sequence``."""
+        ...
+
+    def allocations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of allocations of a shared budget."""
+        ...
+
+    def allocation(self, name: str, allocation: str) -> Fields:
+        """One allocation."""
+        ...
+
+    def create_allocation(self, name: str, body: Fields, key: str) -> Fields:
+        """Take a part of a shared budget."""
+        ...
+
+    def return_allocation(self, name: str, allocation: str, body: Fields, key: str) -> Fields:
+        """Give back an allocation from which nothing was released."""
         ...
 
     def tokens(self, limit: int, cursor: str | None) -> Page:

@@ -225,6 +225,7 @@ def forecast(
     sample: SampleOption = None,
     rate: Rate = None,
     partition: Annotated[str | None, typer.Option(help="Forecast for this partition.")] = None,
+    allocation: Annotated[str | None, typer.Option(help="Forecast for this allocation.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How many more such steps a dataset grants; no promise, since others may spend meanwhile."""
@@ -232,6 +233,7 @@ def forecast(
         "releases": [parse_description("RELEASE", each, "mechanism") for each in releases],
         **sample_of(None if sample is None else sample.value, rate),
         **({} if partition is None else {"partition": partition}),
+        **({} if allocation is None else {"allocation": allocation}),
     }
     with open_ledger(ledger_target) as ledger, show_spinner("computing", as_json):
         found = ledger.forecast(name, body)
@@ -241,6 +243,7 @@ def forecast(
         [
             ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
             ("partition", partition),
+            ("allocation", allocation),
             ("fits", f"{found['fits']} more such steps"),
             ("item", found.get("item")),
             ("advice", "; ".join(found["advice"]) if "advice" in found else None),

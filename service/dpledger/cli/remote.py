@@ -69,7 +69,13 @@ class Remote:
     def entries(self, name: str, query: EntryQuery, limit: int, cursor: str | None) -> Page:
         """A page of entries."""
         newest = "true" if query.newest_first else None
-        chosen = _drop_none(kind=query.kind, run=query.run, partition=query.partition, newest_first=newest)
+        chosen = _drop_none(
+            kind=query.kind,
+            run=query.run,
+            partition=query.partition,
+            allocation=query.allocation,
+            newest_first=newest,
+        )
         return self._json(
             "GET", f"{_dataset(name)}/entries", params={**chosen, **_drop_none(limit=limit, next=cursor)}
         )
@@ -120,6 +126,23 @@ class Remote:
         return self._send_idempotent(
             f"{_dataset(name)}/budget-changes", body, key, {"If-Match": f'"{sequence}"'}
         )
+
+    def allocations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of allocations of a shared budget."""
+        return self._json("GET", f"{_dataset(name)}/allocations", params=_drop_none(limit=limit, next=cursor))
+
+    def allocation(self, name: str, allocation: str) -> Fields:
+        """One allocation."""
+        return self._json("GET", f"{_dataset(name)}/allocations/{_segment('allocation', allocation)}")
+
+    def create_allocation(self, name: str, body: Fields, key: str) -> Fields:
+        """Take a part of a shared budget."""
+        return self._send_idempotent(f"{_dataset(name)}/allocations", body, key)
+
+    def return_allocation(self, name: str, allocation: str, body: Fields, key: str) -> Fields:
+        """Give back an allocation from which nothing was released."""
+        part = _segment("allocation", allocation)
+        return self._send_idempotent(f"{_dataset(name)}/allocations/{part}/return", body, key)
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""

@@ -2,11 +2,12 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpledger.accounting.validation import Floats
 from dpledger.dashboard.formatting import amount_text, relative_noise, step_text
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.filter import Meter
 from dpledger.storage.read_models.dashboard import Level, Step
@@ -18,6 +19,7 @@ __all__ = [
     "Point",
     "Projection",
     "StepPoint",
+    "allocated_points",
     "burn_down",
     "curve",
     "item_points",
@@ -201,6 +203,21 @@ def step_points(steps: Sequence[Step], budget: Budget, at: int, worst: int = 1) 
         by_partition[step.partition] += cost
         parts = heapq.nlargest(worst, (sum_ for part, sum_ in by_partition.items() if part is not None))
         total = by_partition[None] + sum(parts)
+        points.append(StepPoint(step.sequence, step.at_us, step.times, cost, total, step.charge.purpose))
+    return points
+
+
+def allocated_points(steps: Sequence[Step], within: Mapping[int, Allocation]) -> list[StepPoint]:
+    """What each step cost as a share of its allocation's budget, and their running total there."""
+    points: list[StepPoint] = []
+    totals: defaultdict[int | None, float] = defaultdict(float)
+    for step in steps:
+        allocation = within[step.allocation or 0]
+        budget = allocation.budget
+        at = budget.filter.binding(budget, allocation.totals.committed)
+        cost = step.times * budget.filter.share(budget, step.charge.amounts, at)
+        totals[step.allocation] += cost
+        total = totals[step.allocation]
         points.append(StepPoint(step.sequence, step.at_us, step.times, cost, total, step.charge.purpose))
     return points
 

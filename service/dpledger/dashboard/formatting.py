@@ -24,6 +24,7 @@ __all__ = [
     "limit_text",
     "minute_text",
     "number",
+    "part_text",
     "pretty",
     "relative_noise",
     "remaining_text",
@@ -140,6 +141,11 @@ def guarantee_text(state: LedgerState) -> str:
 def remaining_text(budget: Budget, fraction: float) -> str:
     """What is left in the limit's own terms, or nothing where they are a curve."""
     return _amount_text(budget.remaining_at(fraction))
+
+
+def part_text(amounts: dict[str, Any]) -> str:
+    """ε and δ of a part of a shared budget, or of what is left to hand out."""
+    return f"ε = {rounded_down(amounts['epsilon'])}, δ = {rounded_down(amounts['delta'])}"
 
 
 def amount_text(meter: Meter, amount: float, *, is_limit: bool = False) -> str:

@@ -126,9 +126,13 @@ def get_dataset(request: Request) -> Response:
     if kind is not None and kind not in {each.value for each in EntryKind}:
         raise HTTPException(400, "kind must be a kind of entry")
     query = EntryQuery(
-        kind, _text(request, "run"), _text(request, "partition"), _number(request, "before", 0)
+        kind,
+        _text(request, "run"),
+        _text(request, "partition"),
+        _number(request, "before", 0),
+        _text(request, "allocation"),
     )
-    after = _number(request, "partitions", -1)
+    after, behind = _number(request, "partitions", -1), _number(request, "allocations", 0)
     services, verdict = _services(request), _verifier(request).last(name)
     now_us = services.clock.now_us()
     with reader(services.storage.database) as reading:
@@ -136,7 +140,7 @@ def get_dataset(request: Request) -> Response:
         unchanged = _not_modified(request, tag)
         if unchanged is not None:
             return unchanged
-        page = dataset_page(reading, name, query, after, now_us)
+        page = dataset_page(reading, name, query, after, now_us, behind)
     shown = {"page": page, "query": query, "more": _more(query), "verdict": verdict}
     limits = {"kinds": [each.value for each in EntryKind], "most_spenders": MOST_SPENDERS}
     return _page(request, tag, "dataset.html", caller, **shown, **limits)
@@ -144,7 +148,12 @@ def get_dataset(request: Request) -> Response:
 
 def _more(query: EntryQuery) -> str:
     """The filters as they stand in the link to the next page."""
-    named = {"kind": query.kind, "run": query.run, "partition": query.partition}
+    named = {
+        "kind": query.kind,
+        "run": query.run,
+        "partition": query.partition,
+        "allocation": query.allocation,
+    }
     return urlencode({name: value for name, value in named.items() if value})
 
 

@@ -10,9 +10,11 @@ from dpledger.accounting.steps import Step
 from dpledger.dashboard import charts as figures
 from dpledger.dashboard import formatting as wording
 from dpledger.dashboard.charts import CurvePoint, ItemPoint, NoisePoint, Point, Projection, StepPoint
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.model.filter import Meter
 from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.storage.read_models.dashboard import POINTS, Cursor, DashboardReader, DatasetSummary, Refusing
@@ -121,6 +123,7 @@ class EntryItem:
     actor: str
     run: str | None
     partition: str | None
+    allocation: str | None
     what: str
     purpose: str
     cost: float | None
@@ -135,11 +138,12 @@ class EntryQuery:
     run: str | None = None
     partition: str | None = None
     before: int = 0
+    allocation: str | None = None
 
     @property
     def has_filter(self) -> bool:
         """Whether anything but the place in the list was asked for."""
-        return bool(self.kind or self.run or self.partition)
+        return bool(self.kind or self.run or self.partition or self.allocation)
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,32 @@ class PartitionsPart:
     next: int | None
 
 
+@dataclass(frozen=True)
+class AllocationItem:
+    """An allocation: its part of the shared budget, whose it is, and what is left to spend from it."""
+
+    sequence: int
+    name: str
+    owner: str
+    returned: bool
+    part: str
+    accounting: str
+    left: Left
+    entries: int
+    open_reservations: int
+
+
+@dataclass(frozen=True)
+class AllocationsPart:
+    """What a shared budget has handed out: how many are open and returned, the sums, and a few of them."""
+
+    open: int
+    returned: int
+    meters: list[Meter]
+    items: list[AllocationItem]
+    next: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class DatasetPage:
     """Everything on the page of one dataset."""
@@ -192,6 +222,7 @@ class DatasetPage:
     refusals: list[Refusal]
     reservations: list[Reservation]
     partitions: PartitionsPart
+    allocations: AllocationsPart | None
     entries: EntriesPage
 
     @property
@@ -259,7 +290,10 @@ def _compute_left(state: LedgerState) -> Left:
     fraction = budget.fraction_left(committed)
     reserved = budget.filter.share(budget, state.whole.reserved, budget.filter.binding(budget, committed))
     limit = wording.limit_text(budget)
-    if budget.filter.picture == "items":
+    if budget.filter.allocates:
+        amount = wording.part_text(state.remaining(None))
+        phrase = f"{amount} of {limit} to allocate"
+    elif budget.filter.picture == "items":
         amount = wording.items_left_text(budget, state.shown_for(None))
         phrase = f"{amount}, within {limit}"
     else:
@@ -271,7 +305,12 @@ def _compute_left(state: LedgerState) -> Left:
 
 
 def dataset_page(
-    reader: DashboardReader, name: str, query: EntryQuery, partitions_after: int, now_us: int
+    reader: DashboardReader,
+    name: str,
+    query: EntryQuery,
+    partitions_after: int,
+    now_us: int,
+    allocations_after: int = 0,
 ) -> DatasetPage:
     """One dataset."""
     row = reader.dataset(name)
@@ -301,6 +340,7 @@ def dataset_page(
         refusals=reader.refusals(state.dataset_id, _LATEST),
         reservations=reader.reservations(state.dataset_id, 0, _LATEST, budget.size),
         partitions=_partitions(reader, state, at, partitions_after),
+        allocations=_allocations(reader, state, allocations_after),
         entries=_entries(reader, state, query, at),
     )
 
@@ -376,6 +416,8 @@ def _largest_holders(state: LedgerState, holds: Holds, rows: Sequence[RunRow], a
 
 
 def _sum_held(budget: Budget, holds: Iterable[Held], at: int) -> float:
+    if budget.filter.allocates:  # of different allocations, whose amounts do not add up
+        return 0.0
     return sum(budget.filter.share(budget, each.amounts, at) for each in holds)
 
 
@@ -427,17 +469,59 @@ def _partition(state: LedgerState, partition: Partition) -> PartitionItem:
     return PartitionItem(partition.name, state.fraction_left(partition), partition.budget is not None)
 
 
+def _allocations(reader: DashboardReader, state: LedgerState, after: int) -> AllocationsPart | None:
+    if not state.budget.filter.allocates:
+        return None
+    found = reader.allocations(state.dataset_id, after, _FEW + 1)
+    shown = found[:_FEW]
+    return AllocationsPart(
+        *reader.count_allocations(state.dataset_id),
+        state.budget.filter.meters(state.budget, state.shown_for(None)),
+        [_allocation(each) for each in shown],
+        shown[-1].sequence if len(found) > _FEW else None,
+    )
+
+
+def _allocation(allocation: Allocation) -> AllocationItem:
+    budget, totals = allocation.budget, allocation.totals
+    fraction = allocation.remaining()["fraction"]
+    at = budget.filter.binding(budget, totals.committed)
+    reserved = min(budget.filter.share(budget, totals.reserved, at), 1.0 - fraction)
+    amount = wording.remaining_text(budget, fraction)
+    if budget.filter.picture == "items":
+        amount = wording.items_left_text(budget, totals.committed)
+    return AllocationItem(
+        allocation.sequence,
+        allocation.name,
+        allocation.owner,
+        allocation.returned,
+        wording.part_text({"epsilon": allocation.epsilon, "delta": allocation.delta}),
+        budget.accounting,
+        Left(fraction, reserved, wording.left_percent(fraction), amount, wording.limit_text(budget)),
+        allocation.entries,
+        totals.open_reservations,
+    )
+
+
 def _entries(reader: DashboardReader, state: LedgerState, query: EntryQuery, at: int) -> EntriesPage:
-    chosen = EntryFilter(query.before, ROWS + 1, query.kind, query.run, query.partition)
+    named = query.kind, query.run, query.partition
+    chosen = EntryFilter(query.before, ROWS + 1, *named, allocation=query.allocation)
     found = reader.entries(state.dataset_id, chosen)
-    items = [_entry(state.budget, stored, at) for stored in found.entries[:ROWS]]
+    opened_at = {each.entry.allocation for each in found.entries if each.entry.allocation is not None}
+    within = reader.allocations_at(state.dataset_id, opened_at)
+    items = [_entry(state.budget, stored, at, within) for stored in found.entries[:ROWS]]
     if len(found.entries) > ROWS:
         return EntriesPage(items, items[-1].sequence, None)
     return EntriesPage(items, found.looked_to, found.looked_to)
 
 
-def _entry(budget: Budget, stored: StoredEntry, at: int) -> EntryItem:
+def _entry(budget: Budget, stored: StoredEntry, at: int, within: Mapping[int, Allocation]) -> EntryItem:
+    """A row; the cost of a spend from an allocation is a share of what that has."""
     entry, charge = stored.entry, stored.charge
+    allocation = None if entry.allocation is None else within.get(entry.allocation)
+    if allocation is not None:
+        budget = allocation.budget
+        at = budget.filter.binding(budget, allocation.totals.committed)
     cost = None if charge is None else budget.filter.share(budget, charge.amounts, at) * (entry.times or 1)
     return EntryItem(
         entry.sequence,
@@ -446,6 +530,7 @@ def _entry(budget: Budget, stored: StoredEntry, at: int) -> EntryItem:
         entry.actor,
         entry.run,
         stored.partition_name,
+        stored.allocation_name,
         _what(stored),
         "" if charge is None else charge.purpose,
         cost,
@@ -468,6 +553,8 @@ _WHAT = {
     EntryKind.BUDGET_CHANGED: "another limit",
     EntryKind.ROLLBACK_ACCEPTED: "lost entries given up",
     EntryKind.PARTITIONS_OPENED: "disjoint parts with ledgers of their own",
+    EntryKind.ALLOCATED: "a part of the shared budget",
+    EntryKind.ALLOCATION_RETURNED: "given back, nothing was released",
 }
 
 
@@ -479,12 +566,18 @@ def run_page(reader: DashboardReader, name: str, run: str, before: int) -> RunPa
     at = budget.filter.binding(budget, committed)
     number, spent = reader.run(state.dataset_id, run, budget.size)
     steps = reader.steps(state.dataset_id, number, spent.entries)
+    if budget.filter.allocates:
+        opened_at = {step.allocation for step in steps if step.allocation is not None}
+        within = reader.allocations_at(state.dataset_id, opened_at)
+        points = figures.allocated_points(steps, within)
+    else:
+        points = figures.step_points(steps, budget, at, 2 if state.partition_key == "private" else 1)
     return RunPage(
         row=row,
         run=_spender(state, spent, [each for each in reader.held(state.dataset_id) if each.run == run], at),
         left=_compute_left(state),
         coordinate=_coordinate(budget, at),
-        steps=figures.step_points(steps, budget, at, 2 if state.partition_key == "private" else 1),
+        steps=points,
         noise=figures.noise_points(steps),
         is_complete=spent.entries <= POINTS,
         entries=_entries(reader, state, EntryQuery(run=run, before=before), at),

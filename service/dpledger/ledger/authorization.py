@@ -76,14 +76,20 @@ class _Batch:
     def serve_alike(self, requests: Sequence[Authorization], charge: Charge | Failure) -> list[Decided]:
         """Decide requests for the same spend one after another."""
         spend, calls = requests[0].spend, [request.call for request in requests]
+        allocation = None
         try:
-            charge = fitting(self._state, charge) if isinstance(charge, Charge) else charge
-        except AccountingError as error:
+            if isinstance(charge, Charge):
+                if spend.allocation is not None or self._state.budget.filter.allocates:
+                    allocation = self.unit.allocation_to_spend(spend.allocation)
+                    charge = self.unit.fitting(charge, allocation)
+                else:
+                    charge = fitting(self._state, charge)
+        except (LedgerError, AccountingError) as error:
             charge = error
         of_the_whole = spend.partition is None and spend.seen_sample is None
         if not (isinstance(charge, Charge) and of_the_whole and self._all_new(calls)):
             return [self._serve(request, charge) for request in requests]
-        outcomes = self.unit.spend_each(Authorize(charge, spend.run), calls)
+        outcomes = self.unit.spend_each(Authorize(charge, spend.run, allocation=allocation), calls)
         return [self._record(spend, call, charge, each) for call, each in zip(calls, outcomes, strict=True)]
 
     def _all_new(self, calls: Sequence[IdempotentRequest]) -> bool:
@@ -127,10 +133,12 @@ class _Batch:
     ) -> Grant | SpendRefusal:
         decided: Grant | SpendRefusal
         if isinstance(outcome, Refused):
-            decided = SpendRefusal(spend.dataset, spend.run, charge, 1, outcome)
+            decided = SpendRefusal(spend.dataset, spend.run, charge, 1, outcome, allocation=spend.allocation)
             self.refusals.append((call, self._executor.stored(call, decided)))
         else:
-            decided = Grant(spend.dataset, outcome.entry, charge, *outcome[1:], spend.partition)
+            decided = Grant(
+                spend.dataset, outcome.entry, charge, *outcome[1:], spend.partition, spend.allocation
+            )
         self._served[call.actor, call.key] = (call.request, decided)
         return decided
 
@@ -154,7 +162,9 @@ def spend_in(
     """Decide one spend in an open unit of work."""
     if spend.seen_sample is not None:
         _check_sample(transaction, unit.state, spend)
-    command = Authorize(charge, spend.run, unit.partition(spend.partition), spend.seen_sample)
+    allocation = unit.allocation_to_spend(spend.allocation)
+    partition = unit.partition(spend.partition)
+    command = Authorize(charge, spend.run, partition, spend.seen_sample, allocation)
     return unit.spend(command, actor, call)
 
 
@@ -162,16 +172,30 @@ def stored_grant(transaction: Transaction, state: LedgerState, stored: StoredEnt
     """A grant that was given before, from its entry."""
     if stored.charge is None or stored.fraction is None:
         raise NotFound("charge of entry", str(stored.entry.sequence))
-    budget, name = transaction.budget_at(state.dataset_id, stored.entry.sequence), stored.partition_name
+    entry, fraction, name, allocation = (
+        stored.entry,
+        stored.fraction,
+        stored.partition_name,
+        stored.allocation_name,
+    )
+    if allocation is not None:
+        budget = transaction.allocations(state.dataset_id, [allocation])[allocation].budget
+    else:
+        budget = transaction.budget_at(state.dataset_id, entry.sequence)
     if name is not None:
         budget = budget.narrow(transaction.partitions(state.dataset_id, [name])[name].budget)
-    return Grant(state.name, stored.entry, stored.charge, budget, stored.fraction, name, replayed=True)
+    return Grant(state.name, entry, stored.charge, budget, fraction, name, allocation, replayed=True)
 
 
 def _check_sample(transaction: Transaction, state: LedgerState, spend: Spend) -> None:
-    """A sample that is looked at again must have been drawn here, from the same partition."""
+    """A sample that is looked at again must have been drawn here, from the same partition or allocation.
+
+    Allocations compose because their coins are their own, and a sample is made of the coins of the one that
+    drew it.
+    """
     stored = transaction.entry(state.dataset_id, spend.seen_sample or 0)
-    if stored.entry.kind is not EntryKind.AUTHORIZED or stored.partition_name != spend.partition:
+    drawn_from = stored.partition_name, stored.allocation_name
+    if stored.entry.kind is not EntryKind.AUTHORIZED or drawn_from != (spend.partition, spend.allocation):
         raise InvalidInput(
             "sample.id", "the id of a sample drawn by an authorization here", spend.seen_sample
         )

@@ -9,7 +9,6 @@ import numpy as np
 from dpledger.accounting.errors import AccountingError
 from dpledger.accounting.validation import check_choice
 from dpledger.ledger.authorization import spend_in, stored_grant, try_charge
-from dpledger.ledger.charges import fitting
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.errors import LedgerError, NotFound, Unavailable
 from dpledger.ledger.idempotency import NO_DATASET, IdempotentExecutor
@@ -199,15 +198,15 @@ def _item(
         return _failure(charge)
     try:
         unit = units[spend.dataset]
-        charge = fitting(unit.state, charge)
+        charge = unit.fitting(charge, unit.allocation_to_spend(spend.allocation))
         outcome = spend_in(transaction, unit, spend, charge, actor, None)
     except (LedgerError, AccountingError) as error:
         if mode == "all-or-nothing":
             raise
         return _failure(error)
     if isinstance(outcome, Refused):
-        return SpendRefusal(spend.dataset, spend.run, charge, 1, outcome, spend.partition)
-    return Grant(spend.dataset, outcome.entry, charge, outcome.budget, outcome.fraction, spend.partition)
+        return SpendRefusal(spend.dataset, spend.run, charge, 1, outcome, spend.partition, spend.allocation)
+    return Grant(spend.dataset, outcome.entry, charge, *outcome[1:], spend.partition, spend.allocation)
 
 
 def _failure(error: Failure) -> ItemFailure:

@@ -17,9 +17,11 @@ from dpledger.accounting.exact import Exact, rows_above
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.guarantee import covering
+from dpledger.ledger.model.allocation import Allocation, ledger_within, place_ledger, shared_amounts
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import (
     AcceptRollback,
+    Allocate,
     Authorize,
     ChangeBudget,
     Command,
@@ -28,6 +30,7 @@ from dpledger.ledger.model.commands import (
     Record,
     Reservation,
     Reserve,
+    ReturnAllocation,
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
@@ -40,9 +43,11 @@ from dpledger.ledger.model.state import (
     Totals,
     add_up,
     add_up_each,
+    nothing_spent,
 )
 
 __all__ = [
+    "Applied",
     "Granted",
     "Refused",
     "Stamp",
@@ -65,7 +70,7 @@ class Stamp(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """The entry to append, the state after it, and the partitions that changed or were opened.
+    """The entry to append, the state after it, and the partitions or allocation that changed or were opened.
 
     ``recount``: room may have grown in a partition, so the extremes must be counted afresh
     (:func:`partition_extremes`).
@@ -75,6 +80,15 @@ class Granted(NamedTuple):
     state: LedgerState
     partitions: tuple[Partition, ...] = ()
     recount: bool = False
+    allocation: Allocation | None = None
+
+
+class Applied(NamedTuple):
+    """The state after a command, before its entry is linked, and what else changed or was opened."""
+
+    state: LedgerState
+    partitions: tuple[Partition, ...] = ()
+    allocation: Allocation | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +104,10 @@ class Refused:
 def decide(state: LedgerState, command: Command, stamp: Stamp) -> Granted | Refused:
     """Decide one command against the present state; pure and total.
 
-    Only requests to spend can be refused: settlements, expiries and budget changes are records of
-    what happened and are always taken.
+    Only requests to spend or to allocate can be refused: settlements, expiries and budget changes are
+    records of what happened and are always taken.
     """
-    if isinstance(command, Authorize) and is_plain(state):
+    if isinstance(command, Authorize) and command.allocation is None and is_plain(state):
         return _authorize_plainly(state, command, stamp)
     return decide_in_general(state, command, stamp)
 
@@ -108,6 +122,7 @@ def authorize_in_a_row(
 ) -> tuple[list[Entry], list[float], LedgerState]:
     """One step of the whole asked for several times: the entries of those granted up to the first refused.
 
+    For a step from an allocation, ``state`` is the ledger within it.
     With them the fractions left after each, and the state after the last. The state must be plain. The
     same bits as :func:`decide` gives for one after another, in half of its time.
     """
@@ -178,17 +193,34 @@ def _plainly_charged(state: LedgerState, charge: Charge) -> AnyTotals | None:
 
 def decide_in_general(state: LedgerState, command: Command, stamp: Stamp) -> Granted | Refused:
     """Any command in any state."""
-    if isinstance(command, (Authorize, Reserve)) and not would_fit(state, command):
-        return _refusal(state, command)
+    if isinstance(command, Allocate):
+        if not would_fit(state, command):
+            return _allocation_refusal(state, command)
+    elif isinstance(command, (Authorize, Reserve)) and not would_fit(state, command):
+        return _refusal(_ledger_for(state, command.allocation), command)
     entry = _entry(state, command, stamp)
-    after, partitions = apply(state, command)
+    after, partitions, allocation = apply(state, command)
     linked = replace(after, sequence=entry.sequence, head=entry.hash)
-    return Granted(entry, linked, partitions, recount=frees_room(command) and state.partitions > 0)
+    recount = frees_room(command) and state.partitions > 0
+    return Granted(entry, linked, partitions, recount, allocation)
 
 
-def would_fit(state: LedgerState, command: Authorize | Reserve) -> bool:
-    """Whether the filter holds after this spend."""
-    return state.fits(state.amounts_of(command.charge), command.partition, _times(command))
+def would_fit(state: LedgerState, command: Authorize | Reserve | Allocate) -> bool:
+    """Whether the filter holds after this spend, or this allocation."""
+    if isinstance(command, Allocate):
+        amounts = shared_amounts(command.epsilon, command.delta)
+        return state.budget.filter.allocates and state.fits(amounts, None)
+    if (command.allocation is not None) is not state.budget.filter.allocates:
+        return False
+    if command.allocation is not None and command.allocation.returned:
+        return False
+    ledger = _ledger_for(state, command.allocation)
+    return ledger.fits(ledger.amounts_of(command.charge), command.partition, _times(command))
+
+
+def _ledger_for(state: LedgerState, allocation: Allocation | None) -> LedgerState:
+    """The ledger that a spend is decided on: the dataset's own, or that within the allocation."""
+    return state if allocation is None else ledger_within(state, allocation)
 
 
 def _times(command: Authorize | Reserve) -> int:
@@ -212,6 +244,13 @@ def _refusal(state: LedgerState, command: Authorize | Reserve) -> Refused:
     }
     asked = scale(charge.amounts, times, Direction.UP)
     return Refused(asked, state.remaining(command.partition), state.sequence, fits)
+
+
+def _allocation_refusal(state: LedgerState, command: Allocate) -> Refused:
+    """What an allocation asked for; all that is left would have been granted."""
+    amounts, left = shared_amounts(command.epsilon, command.delta).shown(), state.remaining(None)
+    fits = {"epsilon": left["epsilon"], "delta": left["delta"]}
+    return Refused(amounts, left, state.sequence, fits)
 
 
 def _repetitions_that_fit(state: LedgerState, command: Authorize | Reserve, times: int) -> int:
@@ -258,6 +297,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         _number(command.partition),
         command.charge.fingerprint,
         sample=command.sample,
+        allocation=None if command.allocation is None else command.allocation.sequence,
     )
 
 
@@ -268,15 +308,18 @@ _KINDS: dict[type[Any], EntryKind] = {
     ChangeBudget: EntryKind.BUDGET_CHANGED,
     OpenPartitions: EntryKind.PARTITIONS_OPENED,
     AcceptRollback: EntryKind.ROLLBACK_ACCEPTED,
+    Allocate: EntryKind.ALLOCATED,
+    ReturnAllocation: EntryKind.ALLOCATION_RETURNED,
 }
 
 
-def _particulars(command: Reserve | Record) -> dict[str, Any]:
+def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
     if isinstance(command, Reserve):
         return {
             "run": command.run,
             "charge": command.charge.fingerprint,
             "partition": _number(command.partition),
+            "allocation": _sequence_of(command.allocation),
             "times": command.times,
             "expires_at_us": command.expires_at_us,
         }
@@ -287,8 +330,11 @@ def _particulars(command: Reserve | Record) -> dict[str, Any]:
             "used": command.used if isinstance(command, Settle) else held.times,
             "run": held.run,
             "partition": _number(held.partition),
+            "allocation": _sequence_of(held.allocation),
             **_stated(command),
         }
+    if isinstance(command, (Allocate, ReturnAllocation)):
+        return _allocation_particulars(command)
     if isinstance(command, ChangeBudget):
         detail = {"budget": command.budget.document, "reason": command.reason}
         return {"detail": _json(detail)}
@@ -297,6 +343,18 @@ def _particulars(command: Reserve | Record) -> dict[str, Any]:
         return {"detail": _json({"lost": lost, "reason": command.reason})}
     own = None if command.budget is None else command.budget.document
     return {"detail": _json({"names": command.names, "budget": own})}
+
+
+def _allocation_particulars(command: Allocate | ReturnAllocation) -> dict[str, Any]:
+    if isinstance(command, ReturnAllocation):
+        return {"allocation": command.allocation.sequence, "detail": _json({"reason": command.reason})}
+    detail = {
+        "name": command.name,
+        "epsilon": command.epsilon,
+        "delta": command.delta,
+        "budget": command.budget.document,
+    }
+    return {"detail": _json(detail if command.reason is None else {**detail, "reason": command.reason})}
 
 
 def _stated(command: Settle | Expire) -> dict[str, str]:
@@ -310,23 +368,73 @@ def _number(partition: Partition | None) -> int | None:
     return None if partition is None else partition.number
 
 
+def _sequence_of(allocation: Allocation | None) -> int | None:
+    return None if allocation is None else allocation.sequence
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def apply(state: LedgerState, command: Command) -> tuple[LedgerState, tuple[Partition, ...]]:
+def apply(state: LedgerState, command: Command) -> Applied:
     """The state after a granted command, before its entry is linked."""
+    if isinstance(command, (Authorize, Reserve, Settle, Expire)):
+        held = command.reservation if isinstance(command, (Settle, Expire)) else command
+        if held.allocation is None:
+            return _spend(state, command)
+        within = _spend(ledger_within(state, held.allocation), command).state
+        placed, moved = place_ledger(state, held.allocation, within, 1, _count_releases(command))
+        return Applied(placed, allocation=moved)
+    if isinstance(command, ChangeBudget):
+        return Applied(_changed(state, command.budget))
+    if isinstance(command, AcceptRollback):
+        return Applied(state)
+    if isinstance(command, Allocate):
+        return _allocate(state, command)
+    if isinstance(command, ReturnAllocation):
+        return _return(state, command.allocation)
+    return _open(state, command)
+
+
+def _spend(state: LedgerState, command: Authorize | Reserve | Settle | Expire) -> Applied:
+    """A spend, or the end of a reservation, in the ledger that it concerns."""
     if isinstance(command, Authorize):
         return _move(state, command.partition, lambda totals: _charged(state, totals, command.charge))
     if isinstance(command, Reserve):
         return _move(state, command.partition, lambda t: _held(state, t, command.charge, command.times))
-    if isinstance(command, (Settle, Expire)):
-        return _close(state, command)
-    if isinstance(command, ChangeBudget):
-        return _changed(state, command.budget), ()
-    if isinstance(command, AcceptRollback):
-        return state, ()
-    return _open(state, command)
+    return _close(state, command)
+
+
+def _count_releases(command: Authorize | Reserve | Settle | Expire) -> int:
+    """How many repetitions may have been released with it."""
+    if isinstance(command, Settle):
+        return command.used
+    if isinstance(command, Expire):
+        return command.reservation.times
+    return 1 if isinstance(command, Authorize) else 0
+
+
+def _allocate(state: LedgerState, command: Allocate) -> Applied:
+    totals = nothing_spent(command.budget)
+    opened = Allocation(
+        state.sequence + 1,
+        command.name,
+        command.owner,
+        command.epsilon,
+        command.delta,
+        command.budget,
+        totals,
+    )
+    assert isinstance(state.whole, ExactTotals), "shared budgets add exact numbers"
+    return Applied(replace(state, whole=state.whole.charged(opened.amounts)), allocation=opened)
+
+
+def _return(state: LedgerState, allocation: Allocation) -> Applied:
+    assert allocation.is_untouched, "what may have been released is never given back"
+    assert isinstance(state.whole, ExactTotals), "shared budgets add exact numbers"
+    left = replace(state.whole, exact_spent=state.whole.exact_spent.minus(allocation.amounts, 1))
+    returned = replace(allocation, returned=True, entries=allocation.entries + 1)
+    return Applied(replace(state, whole=left), allocation=returned)
 
 
 def _changed(state: LedgerState, budget: Budget) -> LedgerState:
@@ -355,28 +463,26 @@ def _settled(state: LedgerState, totals: AnyTotals, held: Reservation, used: int
     return totals.settled(held.charge.amounts, held.times, used)
 
 
-def _move(
-    state: LedgerState, partition: Partition | None, move: Any
-) -> tuple[LedgerState, tuple[Partition, ...]]:
+def _move(state: LedgerState, partition: Partition | None, move: Any) -> Applied:
     if partition is None:
-        return replace(state, whole=move(state.whole)), ()
+        return Applied(replace(state, whole=move(state.whole)))
     moved = replace(partition, totals=move(partition.totals))
-    return replace(state, extremes=state.extremes.including(moved, state.budget)), (moved,)
+    return Applied(replace(state, extremes=state.extremes.including(moved, state.budget)), (moved,))
 
 
-def _close(state: LedgerState, command: Settle | Expire) -> tuple[LedgerState, tuple[Partition, ...]]:
+def _close(state: LedgerState, command: Settle | Expire) -> Applied:
     held: Reservation = command.reservation
     used = command.used if isinstance(command, Settle) else held.times
     return _move(state, held.partition, lambda totals: _settled(state, totals, held, used))
 
 
-def _open(state: LedgerState, command: OpenPartitions) -> tuple[LedgerState, tuple[Partition, ...]]:
+def _open(state: LedgerState, command: OpenPartitions) -> Applied:
     opened = tuple(
         Partition(state.partitions + index, name, command.budget, _nothing(state))
         for index, name in enumerate(command.names)
     )
     extremes = state.extremes.including(opened[0], state.budget)
-    return replace(state, extremes=extremes, partitions=state.partitions + len(opened)), opened
+    return Applied(replace(state, extremes=extremes, partitions=state.partitions + len(opened)), opened)
 
 
 def _nothing(state: LedgerState) -> AnyTotals:

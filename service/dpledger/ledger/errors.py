@@ -2,6 +2,9 @@
 
 LedgerError
 ├── NotFound                no such dataset, partition, entry, reservation or token
+├── AllocationInUse         something may have been released from an allocation that is to be returned
+├── AllocationOfAnother     the caller's token did not ask for the allocation
+├── AllocationReturned      an allocation that was given back can be spent no more
 ├── AlreadyExists           a name that is taken
 ├── KeyReused               an idempotency key seen before with another request
 ├── KeyInFlight             the first request with that key has not been answered yet
@@ -14,6 +17,9 @@ LedgerError
 """
 
 __all__ = [
+    "AllocationInUse",
+    "AllocationOfAnother",
+    "AllocationReturned",
     "AlreadyExists",
     "KeyInFlight",
     "KeyReused",
@@ -41,13 +47,44 @@ class NotFound(LedgerError):
         super().__init__(f"there is no {kind} {name!r}")
 
 
+class AllocationInUse(LedgerError):
+    """Only an allocation from which nothing was released, nor may be, can be returned."""
+
+    def __init__(self, allocation: str, how: str) -> None:
+        self.allocation = allocation
+        self.how = how
+        super().__init__(
+            f"allocation {allocation!r} cannot be returned: {how}. What was released stays released, so its "
+            "epsilon and delta count for good"
+        )
+
+
+class AllocationOfAnother(LedgerError):
+    """Only the token that asked for an allocation, or an admin, may return it."""
+
+    def __init__(self, allocation: str) -> None:
+        self.allocation = allocation
+        super().__init__(
+            f"allocation {allocation!r} can be returned by the token that asked for it or by an admin"
+        )
+
+
+class AllocationReturned(LedgerError):
+    """An allocation that was given back can neither be spent nor be returned again."""
+
+    def __init__(self, allocation: str) -> None:
+        self.allocation = allocation
+        super().__init__(f"allocation {allocation!r} was returned: nothing can be spent from it any more")
+
+
 class AlreadyExists(LedgerError):
     """There is a ``kind`` called ``name`` already."""
 
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self.name = name
-        super().__init__(f"there is a {kind} {name!r} already")
+        article = "an" if kind[0] in "aeiou" else "a"
+        super().__init__(f"there is {article} {kind} {name!r} already")
 
 
 class KeyReused(LedgerError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.marks import Mark
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget, Plan
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
@@ -123,6 +124,7 @@ class Refusal:
     fits_times: int
     fits_fraction: float
     fraction: float
+    allocation: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +137,7 @@ class StoredEntry:
     partition_name: str | None = None
     request: bytes | None = None
     fraction: float | None = None
+    allocation_name: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +176,7 @@ class EntryFilter:
     run: str | None = None
     partition: str | None = None
     newest_first: bool = False
+    allocation: str | None = None
 
 
 class Known(NamedTuple):
@@ -251,6 +255,14 @@ class Transaction(Protocol):
 
     def save_partitions(self, dataset_id: int, partitions: Iterable[Partition]) -> None:
         """Insert or update partitions; raises AlreadyExists for a name that is taken."""
+        ...
+
+    def allocations(self, dataset_id: int, names: Sequence[str]) -> dict[str, Allocation]:
+        """Allocations by name, returned ones too; raises NotFound for a name that is not there."""
+        ...
+
+    def save_allocations(self, dataset_id: int, allocations: Iterable[Allocation]) -> None:
+        """Insert or update allocations; raises AlreadyExists for a name that is taken."""
         ...
 
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
@@ -350,6 +362,18 @@ class Storage(Protocol):
 
     def partitions(self, dataset_id: int, after: int, limit: int) -> list[Partition]:
         """Partitions by number."""
+        ...
+
+    def allocation(self, dataset_id: int, name: str) -> Allocation | None:
+        """One allocation as last committed, returned ones too; None where there is none of this name."""
+        ...
+
+    def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
+        """Allocations by the sequence numbers of the entries that opened them."""
+        ...
+
+    def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
+        """How many allocations are open, and how many were returned."""
         ...
 
     def ready(self) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_open_unit
 from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, identifier, moment
-from dpledger.ledger.model.state import LedgerState, Partition, add_up
+from dpledger.ledger.model.state import ExactTotals, LedgerState, Partition, add_up
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 
@@ -35,12 +36,13 @@ class _Stored(NamedTuple):
     row: DatasetRow
     partitions: dict[int, Partition]
     reservations: dict[int, Reservation]
+    allocations: dict[int, Allocation]
 
     @property
     def is_one_row(self) -> bool:
         """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
         held = self.reservations or self.row.state.whole.open_reservations
-        return not (self.partitions or held)
+        return not (self.partitions or self.allocations or held)
 
 
 class LedgerReader:
@@ -63,7 +65,7 @@ class LedgerReader:
         budget, committed, shown = state.budget, state.committed_for(None), state.shown_for(None)
         at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
         whole = state.whole
-        return {
+        found = {
             "dataset": name,
             "sequence": state.sequence,
             "accounting": budget.accounting,
@@ -72,10 +74,45 @@ class LedgerReader:
             "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
             "reserved": {**_coordinates(budget, whole.shown_reserved), "open": whole.open_reservations},
             "remaining": {
-                **budget.remaining(committed),
+                **state.remaining(None),
                 **_coordinates(budget, _room(budget, committed)),
             },
             "fraction": budget.fraction_left(committed),
+            **budget.filter.analysis(budget),
+        }
+        return {**found, **self._allocation_sums(state)} if budget.filter.allocates else found
+
+    def _allocation_sums(self, state: LedgerState) -> dict[str, Any]:
+        """What a shared budget has handed out, and to how many allocations."""
+        taken, returned = self._storage.allocation_counts(state.dataset_id)
+        amounts = state.budget.filter.coordinates(state.budget, state.shown_for(None))
+        counts = {"open": taken, "returned": returned}
+        return {"remaining": state.remaining(None), "allocated": amounts, "allocations": counts}
+
+    def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Allocations in the order in which they were opened, with what each has left."""
+        state = self._storage.dataset(name).state
+        found = self._storage.allocations(state.dataset_id, after, limit)
+        return [_allocation_fields(name, each) for each in found]
+
+    def allocation(self, name: str, allocation: str, delta: float | None = None) -> dict[str, Any]:
+        """One allocation with limit, spent, reserved and remaining; raises NotFound."""
+        found = self._storage.allocation(self._storage.dataset(name).state.dataset_id, allocation)
+        if found is None:
+            raise NotFound("allocation", allocation)
+        budget, totals = found.budget, found.totals
+        committed, shown = totals.committed, totals.committed
+        if isinstance(totals, ExactTotals):
+            shown = totals.exact_committed.shown()
+        at = found.delta if delta is None else check_open_unit("delta", delta)
+        left = np.zeros(budget.size) if found.returned else _room(budget, committed)
+        return {
+            **_allocation_fields(name, found),
+            "limit": {**budget.target, **_coordinates(budget, budget.limits)},
+            "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
+            "reserved": {**_coordinates(budget, totals.shown_reserved), "open": totals.open_reservations},
+            "remaining": {**found.remaining(), **_coordinates(budget, left)},
+            "fraction": found.remaining()["fraction"],
             **budget.filter.analysis(budget),
         }
 
@@ -176,7 +213,8 @@ class LedgerReader:
     def _caught_up(self, name: str, replay: Replay, progress: Progress | None) -> _Stored:
         row = self._storage.dataset(name)
         self._catch_up(row.state, replay, progress)
-        return _Stored(row, self._partitions(row.state), self._reservations(row.state))
+        state = row.state
+        return _Stored(row, self._partitions(state), self._reservations(state), self._allocations(state))
 
     def _catch_up(self, state: LedgerState, replay: Replay, progress: Progress | None) -> None:
         for stored in self._stream(state.dataset_id, state.sequence, after=replay.sequence):
@@ -208,6 +246,14 @@ class LedgerReader:
             last = page[-1].sequence
         return found
 
+    def _allocations(self, state: LedgerState) -> dict[int, Allocation]:
+        found: dict[int, Allocation] = {}
+        last = 0
+        while page := self._storage.allocations(state.dataset_id, last, _PAGE):
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
     def _partitions(self, state: LedgerState) -> dict[int, Partition]:
         found: dict[int, Partition] = {}
         last = -1
@@ -221,11 +267,16 @@ def _differences(replay: Replay, stored: _Stored) -> list[str]:
     parts, said = stored.partitions, replay.partitions
     odd = sorted(set(parts) ^ set(said))
     pairs = [(parts[number], said[number]) for number in sorted(set(parts) - set(odd))]
-    found = differences(stored.row.state, replay.state, pairs)
+    kept, recorded = stored.allocations, replay.allocations
+    odd_allocations = sorted(set(kept) ^ set(recorded))
+    both = [(kept[number], recorded[number]) for number in sorted(set(kept) & set(recorded))]
+    found = differences(stored.row.state, replay.state, pairs, both)
     if replay.unit not in (None, stored.row.unit):
         found.append(Difference("unit", stored.row.unit, replay.unit))
     found += _reservations_differ(stored.reservations, replay.reservations)
-    return [f"partition {number} is stored or recorded, but not both" for number in odd] + [
+    lone = [f"partition {number} is stored or recorded, but not both" for number in odd]
+    lone += [f"allocation {number} is stored or recorded, but not both" for number in odd_allocations]
+    return lone + [
         f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
     ]
 
@@ -268,7 +319,24 @@ def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
         "budget": state.budget.shown,
         "guarantee": guarantee_fields(state),
         "orders": state.budget.orders.tolist(),
-        "remaining": state.budget.remaining(state.committed_for(None)),
+        "remaining": state.remaining(None),
+    }
+
+
+def _allocation_fields(name: str, allocation: Allocation) -> dict[str, Any]:
+    return {
+        "id": identifier(name, allocation.sequence),
+        "name": allocation.name,
+        "sequence": allocation.sequence,
+        "dataset": name,
+        "owner": allocation.owner,
+        "state": allocation.state,
+        "epsilon": allocation.epsilon,
+        "delta": allocation.delta,
+        "budget": allocation.budget.shown,
+        "entries": allocation.entries,
+        "open_reservations": allocation.totals.open_reservations,
+        "remaining": allocation.remaining(),
     }
 
 
@@ -305,6 +373,7 @@ def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:
     optional = {
         "run": entry.run,
         "partition": stored.partition_name,
+        "allocation": stored.allocation_name,
         "times": entry.times,
         "used": entry.used,
         "sample": None if entry.sample is None else identifier(name, entry.sample),
@@ -329,6 +398,8 @@ def _charge_fields(charge: Charge) -> dict[str, Any]:
 def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
     """A run's sums. On partitions they add up over disjoint records: none bears more than the worst does."""
     budget = state.budget
+    if budget.filter.allocates:
+        return _run_counts(row, held)
     holds = functools.reduce(add_up, [each.amounts for each in held], np.zeros(budget.size))
     spent_part, held_part = (1.0 - budget.fraction_left(amounts) for amounts in (row.amounts, holds))
     if state.partitions:
@@ -346,8 +417,23 @@ def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[s
     }
 
 
+def _run_counts(row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
+    """A run under a shared budget: amounts of different allocations are of different things, so no sums."""
+    return {
+        "run": row.name,
+        "entries": row.entries,
+        "spent": {},
+        "reserved": {"open": sum(each.reservations for each in held)},
+        "fraction": None,
+        "first_at": moment(row.first_at_us),
+        "last_at": moment(row.last_at_us),
+    }
+
+
 def _reservation_fields(name: str, held: Reservation) -> dict[str, Any]:
     partition = {} if held.partition is None else {"partition": held.partition.name}
+    if held.allocation is not None:
+        partition["allocation"] = held.allocation.name
     return {
         "id": identifier(name, held.sequence),
         "run": held.run,

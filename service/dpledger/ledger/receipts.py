@@ -14,7 +14,7 @@ from nacl.bindings import crypto_sign, crypto_sign_BYTES, crypto_sign_seed_keypa
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from dpledger.ledger.model.entries import Charge, Entry, moment, quoted
+from dpledger.ledger.model.entries import Charge, Entry, identifier, moment, quoted
 
 __all__ = ["BadReceipt", "Signer", "grant_statement", "verify_receipt"]
 
@@ -50,8 +50,9 @@ class Signer:
 def grant_statement(dataset: str, entry: Entry, charge: Charge) -> str:
     """The text of a grant's receipt; its keys are sorted, so that it is the same each time."""
     times = "" if entry.times is None else f',"times":{entry.times}'
+    allocated = "" if entry.allocation is None else f'"allocation":"{identifier(dataset, entry.allocation)}",'
     return (
-        f'{{"at":"{moment(entry.at_us)}","dataset":{quoted(dataset)},"entry":"{entry.hash.hex()}",'
+        f'{{{allocated}"at":"{moment(entry.at_us)}","dataset":{quoted(dataset)},"entry":"{entry.hash.hex()}",'
         f'"kind":"{entry.kind.value}","run":{quoted(entry.run or "")},"sequence":{entry.sequence},'
         f'"step":"{charge.step.digest}"{times}}}'
     )

@@ -14,9 +14,11 @@ import numpy as np
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.decide import apply, frees_room, partition_extremes, would_fit
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import (
     AcceptRollback,
+    Allocate,
     Authorize,
     ChangeBudget,
     Command,
@@ -24,6 +26,7 @@ from dpledger.ledger.model.commands import (
     OpenPartitions,
     Reservation,
     Reserve,
+    ReturnAllocation,
     Settle,
 )
 from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
@@ -57,11 +60,14 @@ class Replay:
         self._name = name
         self._state: LedgerState | None = None
         self._counted = True
-        self._priced: Charge | None = None
+        self._priced: tuple[Charge, object] | None = None
         self.unit: str | None = None
         self.reservations: dict[int, Reservation] = {}
         """Those that are open, by sequence number."""
         self.partitions: dict[int, Partition] = {}
+        self.allocations: dict[int, Allocation] = {}
+        """By the sequence number of the entry that opened each."""
+        self._allocation_names: set[str] = set()
         self.head = GENESIS
         self.sequence = 0
 
@@ -115,20 +121,24 @@ class Replay:
 
     def _check_price(self, entry: Entry, charge: Charge | None) -> None:
         """The fingerprint covers what is charged; what is shown as the cost must agree with it."""
-        if charge is None or charge is self._priced:
+        if charge is None or self._priced == (charge, entry.allocation):
             return
-        if not self.state.budget.explains(charge.step, charge.cost, charge.amounts):
+        allocation = self._allocation(entry)
+        budget = self.state.budget if allocation is None else allocation.budget
+        if not budget.explains(charge.step, charge.cost, charge.amounts):
             raise BrokenLedger(entry.sequence, "the cost shown for it is not the one it was charged")
-        self._priced = charge
+        self._priced = charge, entry.allocation
 
     def _apply(self, command: Command) -> None:
-        if isinstance(command, (Authorize, Reserve)) and not would_fit(self.state, command):
+        if isinstance(command, (Authorize, Reserve, Allocate)) and not would_fit(self.state, command):
             raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
         frees = frees_room(command)
         before = replace(self._without_extremes, sequence=self.sequence) if frees else self.state
-        self._state, changed = apply(before, command)
+        self._state, changed, allocation = apply(before, command)
         for partition in changed:
             self.partitions[partition.number] = partition
+        if allocation is not None:
+            self.allocations[allocation.sequence] = allocation
         self._counted = self._counted and not (frees and self.partitions)
 
     def _partition(self, entry: Entry) -> Partition | None:
@@ -138,15 +148,24 @@ class Replay:
             raise BrokenLedger(entry.sequence, f"names partition {entry.partition}, which was never opened")
         return self.partitions[entry.partition]
 
+    def _allocation(self, entry: Entry) -> Allocation | None:
+        if entry.allocation is None:
+            return None
+        if entry.allocation not in self.allocations:
+            raise BrokenLedger(entry.sequence, f"names allocation {entry.allocation}, which was never opened")
+        return self.allocations[entry.allocation]
+
     def _command(self, entry: Entry, charge: Charge | None) -> Command:
-        partition = self._partition(entry)
+        partition, allocation = self._partition(entry), self._allocation(entry)
         if entry.kind is EntryKind.AUTHORIZED:
-            return Authorize(_present(entry, charge), entry.run or "", partition, entry.sample)
+            return Authorize(_present(entry, charge), entry.run or "", partition, entry.sample, allocation)
         if entry.kind is EntryKind.RESERVED:
-            held = _present(entry, charge)
-            return Reserve(held, entry.run or "", entry.times or 0, entry.expires_at_us or 0, partition)
+            held, run, until = _present(entry, charge), entry.run or "", entry.expires_at_us or 0
+            return Reserve(held, run, entry.times or 0, until, partition, allocation)
+        if entry.kind in (EntryKind.ALLOCATED, EntryKind.ALLOCATION_RETURNED):
+            return self._to_allocation_command(entry, allocation)
         if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED):
-            return self._to_closing(entry, partition)
+            return self._to_closing(entry, partition, allocation)
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.BUDGET_CHANGED:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
@@ -155,11 +174,35 @@ class Replay:
         own = detail["budget"]
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
 
-    def _to_closing(self, entry: Entry, partition: Partition | None) -> Settle | Expire:
+    def _to_allocation_command(
+        self, entry: Entry, allocation: Allocation | None
+    ) -> Allocate | ReturnAllocation:
+        detail = json.loads(entry.detail or "{}")
+        if entry.kind is EntryKind.ALLOCATION_RETURNED:
+            if allocation is None or not allocation.is_untouched:
+                raise BrokenLedger(entry.sequence, "returns an allocation that was not open and untouched")
+            return ReturnAllocation(allocation, detail["reason"])
+        name, epsilon, delta = detail["name"], detail["epsilon"], detail["delta"]
+        budget = Budget.from_document(detail["budget"])
+        if name in self._allocation_names:
+            raise BrokenLedger(entry.sequence, f"opens allocation {name!r}, which was opened before")
+        if budget.filter.allocates or (budget.target.get("epsilon"), budget.target.get("delta")) != (
+            epsilon,
+            delta,
+        ):
+            raise BrokenLedger(entry.sequence, "allocates another epsilon and delta than its budget has")
+        self._allocation_names.add(name)
+        return Allocate(name, entry.actor, epsilon, delta, budget, detail.get("reason"))
+
+    def _to_closing(
+        self, entry: Entry, partition: Partition | None, allocation: Allocation | None
+    ) -> Settle | Expire:
         held = self.reservations.pop(entry.reservation or 0, None)
         if held is None:
             raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")
-        current = replace(held, partition=partition)
+        if _sequence_of(held.allocation) != entry.allocation:
+            raise BrokenLedger(entry.sequence, "closes a reservation of another allocation")
+        current = replace(held, partition=partition, allocation=allocation)
         return Expire(current) if entry.kind is EntryKind.EXPIRED else Settle(current, entry.used or 0)
 
     def _remember(self, entry: Entry, charge: Charge | None) -> None:
@@ -172,7 +215,12 @@ class Replay:
             entry.expires_at_us or 0,
             partition,
             entry.actor,
+            self._allocation(entry),
         )
+
+
+def _sequence_of(allocation: Allocation | None) -> int | None:
+    return None if allocation is None else allocation.sequence
 
 
 def _present(entry: Entry, charge: Charge | None) -> Charge:
@@ -209,7 +257,10 @@ class Difference:
 
 
 def differences(
-    stored: LedgerState, replayed: LedgerState, partitions: Iterable[tuple[Partition, Partition]]
+    stored: LedgerState,
+    replayed: LedgerState,
+    partitions: Iterable[tuple[Partition, Partition]],
+    allocations: Iterable[tuple[Allocation, Allocation]] = (),
 ) -> list[Difference]:
     """Every stored total that differs, in any bit, from the replayed one."""
     found = [
@@ -227,7 +278,19 @@ def differences(
         )
     for kept, again in partitions:
         found += _partition_differs(kept, again)
+    for part, recorded in allocations:
+        found += _allocation_differs(part, recorded)
     return found
+
+
+def _allocation_differs(stored: Allocation, replayed: Allocation) -> list[Difference]:
+    found = _totals_differ(f"allocation {stored.name}", stored.totals, replayed.totals)
+    for name in ("name", "owner", "epsilon", "delta", "entries", "releases", "returned"):
+        pair = getattr(stored, name), getattr(replayed, name)
+        found += [] if pair[0] == pair[1] else [Difference(f"allocation {stored.name}.{name}", *pair)]
+    documents = stored.budget.document, replayed.budget.document
+    same = documents[0] == documents[1]
+    return found if same else [*found, Difference(f"allocation {stored.name}.budget", *documents)]
 
 
 def _partition_differs(stored: Partition, replayed: Partition) -> list[Difference]:

@@ -10,12 +10,16 @@ from typing import Any, ClassVar
 from dpledger.accounting.errors import AccountingError
 from dpledger.ledger.decide import Refused
 from dpledger.ledger.errors import LedgerError
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
 from dpledger.ledger.ports import NewDataset
 
 __all__ = [
+    "AllocationOpening",
+    "AllocationRefusal",
+    "AllocationReturn",
     "BudgetChange",
     "DatasetOpening",
     "Decided",
@@ -50,6 +54,7 @@ class Grant:
     budget: Budget
     fraction: float
     partition: str | None
+    allocation: str | None = None
     replayed: bool = False
 
 
@@ -65,6 +70,7 @@ class ReservationGrant:
     budget: Budget
     fraction: float
     partition: str | None
+    allocation: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +97,45 @@ class SpendRefusal:
     times: int
     refused: Refused
     partition: str | None = None
+    allocation: str | None = None
     replayed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationOpening:
+    """An allocation as it was opened, and what the dataset has left to allocate."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    allocation: Allocation
+    remaining: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationRefusal:
+    """An allocation that the shared budget does not cover: what was asked, and what is left."""
+
+    outcome: ClassVar[str] = "refused"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    name: str
+    epsilon: float
+    delta: float
+    refused: Refused
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationReturn:
+    """An allocation that was given back, and what the dataset has left to allocate."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    sequence: int
+    allocation: Allocation
+    remaining: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +234,9 @@ Result = (
     | BudgetChange
     | RollbackAcceptance
     | PartitionOpening
+    | AllocationOpening
+    | AllocationRefusal
+    | AllocationReturn
     | ListResult
     | StoredResult
 )

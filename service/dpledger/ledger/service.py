@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpledger.accounting.errors import InvalidInput
+from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.validation import check_count, check_positive
+from dpledger.ledger.allocations import allocate, return_allocation
 from dpledger.ledger.authorization import BatchDecider
 from dpledger.ledger.bulk import authorize_all, no_pause
 from dpledger.ledger.charges import fitting
@@ -31,10 +32,14 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
-from dpledger.ledger.model.requests import Settlement, Spend
+from dpledger.ledger.model.requests import NewAllocation, Settlement, Spend
+from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
 from dpledger.ledger.results import (
+    AllocationOpening,
+    AllocationRefusal,
+    AllocationReturn,
     BudgetChange,
     DatasetOpening,
     ListResult,
@@ -130,7 +135,7 @@ class LedgerService:
                 plan, charge = planned
                 amounts = fitting(state, charge).amounts
                 warnings += plan_warnings(plan, amounts, lambda asked: state.fits(asked, None))
-            remaining, guarantee = budget.remaining_at(taken.fraction), guarantee_fields(state)
+            remaining, guarantee = state.remaining(None), guarantee_fields(state)
             return BudgetChange(name, taken.entry.sequence, remaining, guarantee, tuple(warnings))
 
         return self._executor.answer_once(name, call, work)
@@ -153,7 +158,7 @@ class LedgerService:
             if transaction.holds(unit.state, lost):
                 raise InvalidInput("entry", "one that the ledger has lost; it holds this one", lost.sequence)
             taken = unit.record(AcceptRollback(lost.sequence, lost.head.hex(), reason), call.actor)
-            return RollbackAcceptance(name, taken.entry.sequence, taken.budget.remaining_at(taken.fraction))
+            return RollbackAcceptance(name, taken.entry.sequence, unit.state.remaining(None))
 
         return self._executor.answer_once(name, call, work, rolled_back=True)
 
@@ -170,6 +175,7 @@ class LedgerService:
 
         def work(_transaction: Transaction, unit: UnitOfWork) -> PartitionOpening:
             state = unit.state
+            _refuse_partitions(state)
             names = _numbered_names(state.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
             own = None
             if budget_fields is not None:
@@ -181,6 +187,18 @@ class LedgerService:
             return PartitionOpening(name, taken.entry.sequence, names, tuple(warnings))
 
         return self._executor.answer_once(name, call, work)
+
+    def allocate(
+        self, name: str, asked: NewAllocation, call: IdempotentRequest
+    ) -> AllocationOpening | AllocationRefusal | StoredResult:
+        """Open an allocation of a shared budget: a part of its ε and δ with a budget of its own inside."""
+        return allocate(self._executor, name, asked, call)
+
+    def return_allocation(
+        self, name: str, allocation: str, reason: str, by_admin: bool, call: IdempotentRequest
+    ) -> AllocationReturn | StoredResult:
+        """Give back an allocation from which nothing was released; for its owner or an admin."""
+        return return_allocation(self._executor, name, allocation, reason, by_admin, call)
 
     def reserve(
         self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest
@@ -195,13 +213,18 @@ class LedgerService:
         asked = self.charge(spend)
 
         def work(_transaction: Transaction, unit: UnitOfWork) -> ReservationGrant | SpendRefusal:
-            charge = fitting(unit.state, asked)
+            allocation = unit.allocation_to_spend(spend.allocation)
+            charge = unit.fitting(asked, allocation)
             expires = unit.stamp(call.actor).at_us + int(seconds * 1e6)
-            command = Reserve(charge, spend.run, times, expires, unit.partition(spend.partition))
+            partition = unit.partition(spend.partition)
+            command = Reserve(charge, spend.run, times, expires, partition, allocation)
             outcome = unit.spend(command, call.actor)
             if isinstance(outcome, Refused):
-                return SpendRefusal(spend.dataset, spend.run, charge, times, outcome)
-            return ReservationGrant(spend.dataset, outcome.entry, charge, *outcome[1:], spend.partition)
+                return SpendRefusal(
+                    spend.dataset, spend.run, charge, times, outcome, allocation=spend.allocation
+                )
+            named = spend.partition, spend.allocation
+            return ReservationGrant(spend.dataset, outcome.entry, charge, *outcome[1:], *named)
 
         return self._executor.answer_once(spend.dataset, call, work)
 
@@ -237,6 +260,19 @@ class LedgerService:
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:
         self._executor.open_unit(transaction, transaction.lock([name])[name]).write()
+
+
+def _refuse_partitions(state: LedgerState) -> None:
+    """Refuse partitions of a shared budget.
+
+    What is proven adds up the allocations' (ε_j, δ_j) over all records; that parts of the records bear only
+    some of them is not.
+    """
+    if state.budget.filter.allocates:
+        raise Unproven(
+            f"the budget of {state.name} is shared: its allocations add up over all records, and partitions "
+            "inside them are not covered. Open a dataset with another kind of budget for partitions"
+        )
 
 
 def _check_settler(held: Reservation, settlement: Settlement, actor: str) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dpledger.ledger.charges import check_equal_sizes
+from dpledger.accounting.errors import InvalidInput
+from dpledger.ledger.charges import check_equal_sizes, check_names_allocation, fitting
 from dpledger.ledger.decide import (
     Granted,
     Refused,
@@ -14,9 +15,11 @@ from dpledger.ledger.decide import (
     is_plain,
     partition_extremes,
 )
-from dpledger.ledger.errors import ReservationClosed
+from dpledger.ledger.errors import AllocationReturned, AlreadyExists, NotFound, ReservationClosed
+from dpledger.ledger.model.allocation import Allocation, ledger_within, place_ledger
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import (
+    Allocate,
     Authorize,
     Expire,
     Record,
@@ -51,6 +54,8 @@ class UnitOfWork:
         self._entries: list[NewEntry] = []
         self._partitions: dict[str, Partition] = {}
         self._changed: dict[int, Partition] = {}
+        self._allocations: dict[str, Allocation] = {}
+        self._changed_allocations: dict[int, Allocation] = {}
         self._charges: dict[bytes, Charge] = {}
         self._expired: set[int] = set()
         self._refusals: list[Refusal] = []
@@ -81,6 +86,30 @@ class UnitOfWork:
         if wanted:
             self._partitions.update(self._transaction.partitions(self.state.dataset_id, wanted))
 
+    def allocation(self, name: str) -> Allocation:
+        """The allocation as it stands after what was decided so far in this unit of work; raises NotFound."""
+        if name not in self._allocations:
+            self._allocations.update(self._transaction.allocations(self.state.dataset_id, [name]))
+        return self._allocations[name]
+
+    def allocation_to_spend(self, name: str | None) -> Allocation | None:
+        """The allocation that a spend names, which must suit the dataset's budget and not be returned."""
+        check_names_allocation(self.state, name)
+        if name is None:
+            return None
+        allocation = self.allocation(name)
+        if allocation.returned:
+            raise AllocationReturned(name)
+        return allocation
+
+    def ledger(self, allocation: Allocation | None) -> LedgerState:
+        """The ledger that a spend is decided on: the dataset's own, or that within the allocation."""
+        return self.state if allocation is None else ledger_within(self.state, allocation)
+
+    def fitting(self, charge: Charge, allocation: Allocation | None) -> Charge:
+        """The charge for the ledger that is locked, computed anew if it is not the one it was made for."""
+        return fitting(self.ledger(allocation), charge, allocated=allocation is not None)
+
     def reservation(self, sequence: int) -> Reservation:
         """An open reservation with its partition as it stands now; raises NotFound or ReservationClosed."""
         if sequence in self._expired:
@@ -93,6 +122,8 @@ class UnitOfWork:
     ) -> Recorded | Refused:
         """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
         if command.partition is not None:
+            if command.allocation is not None:
+                raise InvalidInput("partition", "absent where an allocation is named", command.partition.name)
             check_equal_sizes(self.state, command.charge.step, command.partition.name)
         outcome = decide(self.state, command, self.stamp(actor))
         if isinstance(outcome, Refused):
@@ -104,15 +135,45 @@ class UnitOfWork:
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
         """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
-        if is_plain(self.state):
+        ledger = self.state if command.allocation is None else self.ledger(command.allocation)
+        if is_plain(ledger):
             actors = [call.actor for call in calls]
-            entries, fractions, self.state = authorize_in_a_row(self.state, command, self._now_us, actors)
+            entries, fractions, after = authorize_in_a_row(ledger, command, self._now_us, actors)
             if entries:
                 self._charges[command.charge.fingerprint] = command.charge
+                if command.allocation is None:
+                    self.state = after
+                else:
+                    command = self._advance(command, command.allocation, after, len(entries))
             self._entries.extend(map(NewEntry, entries, calls, fractions))
-            budget = self.state.budget
+            budget = after.budget
             taken += [Recorded(entry, budget, left) for entry, left in zip(entries, fractions, strict=True)]
         return taken + [self.spend(command, call.actor, call) for call in calls[len(taken) :]]
+
+    def _advance(
+        self, command: Authorize, allocation: Allocation, after: LedgerState, entries: int
+    ) -> Authorize:
+        """Take over the ledger within an allocation after several entries; the command for what follows."""
+        self.state, moved = place_ledger(self.state, allocation, after, entries, entries)
+        self._keep_allocation(moved)
+        return command._replace(allocation=moved)
+
+    def allocate(self, command: Allocate) -> Recorded | Refused:
+        """Open an allocation; raises AlreadyExists for a name that was ever taken."""
+        if self._is_taken(command.name):
+            raise AlreadyExists("allocation", command.name)
+        outcome = decide(self.state, command, self.stamp(command.owner))
+        if isinstance(outcome, Refused):
+            self._refusals.append(_allocation_refusal(command, self.stamp(command.owner), outcome))
+            return outcome
+        return self._take(outcome, None)
+
+    def _is_taken(self, name: str) -> bool:
+        try:
+            self.allocation(name)
+        except NotFound:
+            return False
+        return True
 
     def record(self, command: Record, actor: str) -> Recorded:
         """Record what happened or was decided elsewhere; never refused."""
@@ -131,6 +192,8 @@ class UnitOfWork:
             transaction.keep_charge(dataset_id, charge)
         if self._changed:
             transaction.save_partitions(dataset_id, self._changed.values())
+        if self._changed_allocations:
+            transaction.save_allocations(dataset_id, self._changed_allocations.values())
         if self._entries:
             transaction.append(self._before, self.state, self._entries)
         if self._refusals:
@@ -147,10 +210,26 @@ class UnitOfWork:
             self._partitions[partition.name] = partition
             self._changed[partition.number] = partition
         self.state = replace(state, extremes=self._recount(state)) if granted.recount else state
+        if granted.allocation is not None:
+            self._keep_allocation(granted.allocation)
+            if granted.entry.allocation is not None and not granted.allocation.returned:
+                return self._record_within(granted.entry, granted.allocation, call)
         changed = granted.partitions[0] if granted.partitions else None
         fraction = self.state.fraction_left(changed)
         self._entries.append(NewEntry(granted.entry, call, fraction))
         return Recorded(granted.entry, self.state.display_budget(changed), fraction)
+
+    def _record_within(
+        self, entry: Entry, allocation: Allocation, call: IdempotentRequest | None
+    ) -> Recorded:
+        """An entry of an allocation: what is left is what the allocation has left."""
+        fraction = allocation.budget.fraction_left(allocation.totals.committed)
+        self._entries.append(NewEntry(entry, call, fraction))
+        return Recorded(entry, allocation.budget, fraction)
+
+    def _keep_allocation(self, allocation: Allocation) -> None:
+        self._allocations[allocation.name] = allocation
+        self._changed_allocations[allocation.sequence] = allocation
 
     def _recount(self, state: LedgerState) -> PartitionExtremes:
         stored = self._transaction.all_partitions(state.dataset_id)
@@ -169,6 +248,8 @@ class UnitOfWork:
             self.state = replace(self.state, extremes=self._recount(self.state))
 
     def _as_it_stands(self, held: Reservation) -> Reservation:
+        if held.allocation is not None:
+            return replace(held, allocation=self.allocation(held.allocation.name))
         if held.partition is None:
             return held
         return replace(held, partition=self.partition(held.partition.name))
@@ -186,4 +267,24 @@ def _refusal(command: Authorize | Reserve, stamp: Stamp, refused: Refused) -> Re
         fits_times=refused.fits["times"],
         fits_fraction=refused.fits["cost_fraction"],
         fraction=refused.remaining["fraction"],
+        allocation=None if command.allocation is None else command.allocation.name,
+    )
+
+
+def _allocation_refusal(command: Allocate, stamp: Stamp, refused: Refused) -> Refusal:
+    """An allocation that was refused; a part of ε or δ is what would have fitted."""
+    left = refused.remaining
+    fits = min(1.0, left["epsilon"] / command.epsilon, left["delta"] / command.delta)
+    return Refusal(
+        sequence=refused.sequence,
+        at_us=stamp.at_us,
+        actor=stamp.actor,
+        run="",
+        partition=None,
+        purpose="allocation",
+        times=1,
+        fits_times=0,
+        fits_fraction=fits,
+        fraction=left["fraction"],
+        allocation=command.name,
     )

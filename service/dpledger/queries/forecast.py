@@ -1,30 +1,49 @@
 """Forecasts how many more steps a dataset grants, from its last committed state."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dpledger.accounting.exact import Exact
 from dpledger.accounting.steps import Step, releases_from_fields
 from dpledger.accounting.validation import MAX_COUNT
-from dpledger.ledger.charges import check_equal_sizes
+from dpledger.ledger.charges import check_equal_sizes, check_names_allocation
+from dpledger.ledger.errors import AllocationReturned
+from dpledger.ledger.model.allocation import ledger_within
 from dpledger.ledger.model.state import Amounts, ExactTotals, LedgerState, Partition
 from dpledger.queries.requests import ChargeQuery, Fields, ForecastQuery, sample_from
+from dpledger.storage.repositories.allocations import find_allocations
 from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.partitions import find_partitions
 from dpledger.storage.repository import SqlStorage
 
 __all__ = ["charge_query", "forecast", "read_state"]
 
-State = tuple[LedgerState, Partition | None]
+
+class State(NamedTuple):
+    """The ledger that a step would be decided on: a dataset's, or that within one of its allocations."""
+
+    ledger: LedgerState
+    partition: Partition | None = None
+    allocation: str | None = None
 
 
-def read_state(storage: SqlStorage, dataset: str, partition: str | None) -> State:
-    """A dataset's state, and one of its partitions where it is named, read together."""
+def read_state(
+    storage: SqlStorage, dataset: str, partition: str | None, allocation: str | None = None
+) -> State:
+    """A dataset's state, and one of its partitions or allocations where it is named, read together."""
     with storage.database.read() as session:
         state = find_dataset(session, dataset).state
+        check_names_allocation(state, allocation)
+        if allocation is not None:
+            part = find_allocations(session, state.dataset_id, [allocation])[allocation]
+            if part.returned:
+                raise AllocationReturned(allocation)
+            state = ledger_within(state, part)
         if partition is None:
-            return state, None
+            return State(state, None, allocation)
         named = find_partitions(session, state.dataset_id, [partition], state.budget.size)
-        return state, named[partition]
+        return State(state, named[partition], allocation)
 
 
 def charge_query(query: ForecastQuery, state: LedgerState) -> ChargeQuery:
@@ -37,8 +56,10 @@ def charge_query(query: ForecastQuery, state: LedgerState) -> ChargeQuery:
 
 def forecast(found: State, asked: ChargeQuery, charge: Fields) -> Fields:
     """The largest reservation of such steps that would be granted now; ``charge`` is what each costs."""
-    state, partition = found
+    state, partition, allocation = found
     named = {} if partition is None else {"partition": partition.name}
+    if allocation is not None:
+        named["allocation"] = allocation
     fits = _most(state, partition, _each(state, charge))
     return {
         "dataset": state.name,

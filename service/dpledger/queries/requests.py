@@ -132,6 +132,7 @@ class ForecastQuery(Query):
     releases: list[Fields]
     sample: Fields | None = None
     partition: str | None = None
+    allocation: str | None = None
 
 
 _KINDS: dict[str, type[Query]] = {

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.idempotency import NO_DATASET
 from dpledger.ledger.marks import HighWaterMarks, Mark
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
@@ -33,6 +34,7 @@ from dpledger.storage import migrate
 from dpledger.storage.engine.codec import entry_key
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.session import Database, Session, queries_in_list, select_in_list
+from dpledger.storage.repositories import allocations as allocation_rows
 from dpledger.storage.repositories import budgets, charges, refusals, reservations, runs, tokens
 from dpledger.storage.repositories import datasets as states
 from dpledger.storage.repositories import entries as entry_rows
@@ -189,6 +191,15 @@ class SqlTransaction:
         """Insert or update partitions; raises AlreadyExists for a name that is taken."""
         self._state(dataset_id)
         partition_rows.save_partitions(self._session, dataset_id, partitions)
+
+    def allocations(self, dataset_id: int, names: Sequence[str]) -> dict[str, Allocation]:
+        """Allocations by name, returned ones too; raises NotFound for a name that is not there."""
+        return allocation_rows.find_allocations(self._session, self._state(dataset_id).dataset_id, names)
+
+    def save_allocations(self, dataset_id: int, allocations: Iterable[Allocation]) -> None:
+        """Insert or update allocations; raises AlreadyExists for a name that is taken."""
+        self._state(dataset_id)
+        allocation_rows.save_allocations(self._session, dataset_id, allocations)
 
     def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
         """Keep what was refused, for whoever looks after the dataset."""
@@ -371,6 +382,24 @@ class SqlStorage:
         with self.database.read() as session:
             size = states.budget_of(session, dataset_id).size
             return partition_rows.partitions_page(session, dataset_id, after, limit, size)
+
+    def allocation(self, dataset_id: int, name: str) -> Allocation | None:
+        """One allocation as last committed, returned ones too; None where there is none of this name."""
+        with self.database.read() as session:
+            try:
+                return allocation_rows.find_allocations(session, dataset_id, [name])[name]
+            except NotFound:
+                return None
+
+    def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
+        """Allocations by the sequence numbers of the entries that opened them."""
+        with self.database.read() as session:
+            return allocation_rows.allocations_page(session, dataset_id, after, limit)
+
+    def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
+        """How many allocations are open, and how many were returned."""
+        with self.database.read() as session:
+            return allocation_rows.count_allocations(session, dataset_id)
 
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""

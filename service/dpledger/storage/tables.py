@@ -33,6 +33,7 @@ from dpledger.storage.engine.codec import KIND_CODES, OPEN
 __all__ = [
     "actors",
     "alerts",
+    "allocations",
     "answers",
     "budget_changes",
     "budgets",
@@ -178,6 +179,8 @@ charges = Table(
     Column("rho", Double),
     Column("mu", Double),
     Column("pure_epsilon", Double),
+    # The kind of the allocation's budget; null where the dataset's own budget is charged.
+    Column("accounting", Text),
     UniqueConstraint("fingerprint", "dataset_id"),
 )
 
@@ -217,6 +220,28 @@ partitions = Table(
     _references("budgets", "budget"),
 )
 
+# Parts of a shared budget, by the sequence numbers of the entries that opened them.
+allocations = Table(
+    "allocations",
+    metadata,
+    _of_dataset(),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("budget", Integer, nullable=False),
+    Column("spent", LargeBinary, nullable=False),
+    Column("reserved", LargeBinary, nullable=False),
+    Column("open_reservations", Integer, nullable=False),
+    Column("exact", Text),
+    Column("entries", BigInteger, nullable=False),
+    Column("releases", BigInteger, nullable=False),
+    Column("returned", SmallInteger, nullable=False),
+    UniqueConstraint("name", "dataset_id"),
+    _references("budgets", "budget"),
+)
+
 # Wide columns first: PostgreSQL then pads nothing between them.
 entries = Table(
     "entries",
@@ -239,6 +264,8 @@ entries = Table(
     Column("key", LargeBinary),
     Column("request", LargeBinary),
     Column("detail", Text),
+    # No reference: SQLite cannot add one of several columns to a table that is there.
+    Column("allocation", BigInteger),
     _references("actors", "actor"),
     _references("runs", "run"),
     _references("charges", "charge"),
@@ -259,6 +286,13 @@ _partial(
     "partition IS NOT NULL",
     entries.c.dataset_id,
     entries.c.partition,
+    entries.c.sequence,
+)
+_partial(
+    "ix_entries_allocation",
+    "allocation IS NOT NULL",
+    entries.c.dataset_id,
+    entries.c.allocation,
     entries.c.sequence,
 )
 HAS_SPENT = "magnitude > 0"
@@ -310,6 +344,7 @@ refusals = Table(
     Column("fits_times", Integer, nullable=False),
     Column("fits_fraction", Double, nullable=False),
     Column("fraction", Double, nullable=False),
+    Column("allocation", Text),
 )
 
 # Answers under dataset 0 belong to no single dataset, so there is nothing to refer to.

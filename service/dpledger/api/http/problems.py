@@ -15,6 +15,9 @@ from starlette.responses import Response
 from dpledger.accounting.errors import AdjacencyMismatch, InvalidInput, Unproven, Unreachable
 from dpledger.auth.errors import Forbidden, Unauthenticated
 from dpledger.ledger.errors import (
+    AllocationInUse,
+    AllocationOfAnother,
+    AllocationReturned,
     AlreadyExists,
     KeyInFlight,
     KeyReused,
@@ -69,6 +72,8 @@ NOT_FOUND = ProblemKind("not-found", 404, "Not found")
 METHOD_NOT_ALLOWED = ProblemKind("method-not-allowed", 405, "Method not allowed")
 BUDGET_EXHAUSTED = ProblemKind("budget-exhausted", 409, "The budget does not cover the request")
 ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name already exists")
+ALLOCATION_IN_USE = ProblemKind("allocation-in-use", 409, "The allocation may have released something")
+ALLOCATION_RETURNED = ProblemKind("allocation-returned", 409, "The allocation was returned")
 RESERVATION_CLOSED = ProblemKind("reservation-closed", 409, "The reservation is no longer open")
 LEDGER_ROLLED_BACK = ProblemKind("ledger-rolled-back", 409, "The ledger is behind its high-water mark")
 KEY_IN_FLIGHT = ProblemKind("idempotency-key-in-flight", 409, "The first request is still being decided")
@@ -107,6 +112,9 @@ DOMAIN_ERRORS: dict[type[Exception], Rule] = {
     Unauthenticated: Rule(UNAUTHENTICATED, headers=_CHALLENGE),
     Forbidden: Rule(FORBIDDEN),
     NotFound: Rule(NOT_FOUND, ("kind", "name")),
+    AllocationInUse: Rule(ALLOCATION_IN_USE, ("allocation", "how")),
+    AllocationOfAnother: Rule(FORBIDDEN, ("allocation",)),
+    AllocationReturned: Rule(ALLOCATION_RETURNED, ("allocation",)),
     AlreadyExists: Rule(ALREADY_EXISTS, ("kind", "name")),
     KeyReused: Rule(KEY_REUSED),
     KeyInFlight: Rule(KEY_IN_FLIGHT, headers={"Retry-After": str(KeyInFlight.retry_after_seconds)}),

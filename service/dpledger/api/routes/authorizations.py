@@ -8,7 +8,13 @@ from dpledger.accounting.errors import AccountingError
 from dpledger.api.deps import SHORT_LIST, IdempotentRequestDependency, ServicesDependency, decided_list
 from dpledger.api.fast_path import AuthorizationEndpoint
 from dpledger.api.http.body import LISTS
-from dpledger.api.http.problems import ADJACENCY_MISMATCH, BUDGET_EXHAUSTED, NOT_FOUND, UNPROVEN
+from dpledger.api.http.problems import (
+    ADJACENCY_MISMATCH,
+    ALLOCATION_RETURNED,
+    BUDGET_EXHAUSTED,
+    NOT_FOUND,
+    UNPROVEN,
+)
 from dpledger.api.http.routing import GuardedRoute, admission_of, caller_of, require_scope
 from dpledger.api.schemas.requests import BulkBody
 from dpledger.api.schemas.responses import AuthorizationAnswer, BulkAnswer
@@ -20,7 +26,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["authorizations"], route_class=GuardedRoute)
 _SPEND = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/SpendBody"}}}}
-_REFUSALS = (BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN)
+_REFUSALS = (BUDGET_EXHAUSTED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN)
 
 
 @router.post(

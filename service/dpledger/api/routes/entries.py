@@ -33,11 +33,12 @@ def get_entries(
     kind: Annotated[EntryKind | None, Query()] = None,
     run: Annotated[Name | None, Query()] = None,
     partition: Annotated[Name | None, Query()] = None,
+    allocation: Annotated[Name | None, Query()] = None,
     newest_first: Annotated[bool, Query()] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Response:
-    """List entries by sequence number, all of them or those of a kind, a run or a partition."""
+    """List entries by sequence number, all of them or those of a kind, run, partition or allocation."""
     chosen = EntryFilter(
         after=number_after(cursor),
         limit=limit + 1,
@@ -45,6 +46,7 @@ def get_entries(
         run=run,
         partition=partition,
         newest_first=newest_first,
+        allocation=allocation,
     )
     return to_json_response(
         page(services.reader.entries(dataset, chosen), limit, lambda item: item["sequence"])

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, decide_once
 from dpledger.api.http.body import LISTS
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
-from dpledger.api.http.problems import ALREADY_EXISTS, INVALID_INPUT
+from dpledger.api.http.problems import ALREADY_EXISTS, INVALID_INPUT, UNPROVEN
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.responses import to_json_response
 from dpledger.api.schemas.requests import PartitionsBody
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/datasets/{dataset}/partitions", tags=["partitions
 
 
 @router.post("", status_code=201, responses={201: {"model": PartitionsAnswer}}, summary="Open partitions")
-@require_scope(Scope.ADMIN, idempotent=True, may_answer=[ALREADY_EXISTS], limits=LISTS)
+@require_scope(Scope.ADMIN, idempotent=True, may_answer=[ALREADY_EXISTS, UNPROVEN], limits=LISTS)
 async def post_partitions(
     dataset: str, body: PartitionsBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:

@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 
 from dpledger.api.deps import CallerOf, ServicesDependency, evaluate_query
-from dpledger.api.http.problems import ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE
+from dpledger.api.http.problems import ADJACENCY_MISMATCH, ALLOCATION_RETURNED, UNPROVEN, UNREACHABLE
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.query_problems import BUSY, TOO_HARD, to_raw_response
 from dpledger.api.responses import with_etag
@@ -77,13 +77,16 @@ async def post_calibrations(
     responses={200: {"model": ForecastAnswer}},
     summary="How many more such steps fit",
 )
-@require_scope(Scope.READ, may_answer=_PROBLEMS)
+@require_scope(Scope.READ, may_answer=[*_PROBLEMS, ALLOCATION_RETURNED])
 async def post_forecast(
     dataset: str, body: ForecastBody, services: ServicesDependency, caller: CallerOf
 ) -> Response:
     """Answer the largest reservation of such steps that would be granted; ETag is when it is true."""
-    state = await anyio.to_thread.run_sync(read_state, services.storage, dataset, body.partition)
-    asked = charge_query(body.to_query(), state[0])
+    query = body.to_query()
+    state = await anyio.to_thread.run_sync(
+        read_state, services.storage, dataset, query.partition, query.allocation
+    )
+    asked = charge_query(query, state.ledger)
     found = await services.queries.ask(asked, caller.id)
     if isinstance(found, Failure):
         return to_raw_response(found, services.queries.retry_seconds).response()

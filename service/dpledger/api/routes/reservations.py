@@ -6,6 +6,7 @@ from dpledger.api.deps import IdempotentRequestDependency, ServicesDependency, d
 from dpledger.api.http.pagination import DEFAULT_LIMIT, Cursor, Limit, number_after, page
 from dpledger.api.http.problems import (
     ADJACENCY_MISMATCH,
+    ALLOCATION_RETURNED,
     BUDGET_EXHAUSTED,
     INVALID_INPUT,
     RESERVATION_CLOSED,
@@ -37,7 +38,11 @@ router = APIRouter(prefix="/v1", tags=["reservations"], route_class=GuardedRoute
     responses={201: {"model": ReservationAnswer}},
     summary="Reserve repetitions of a step",
 )
-@require_scope(Scope.SPEND, idempotent=True, may_answer=[BUDGET_EXHAUSTED, ADJACENCY_MISMATCH, UNPROVEN])
+@require_scope(
+    Scope.SPEND,
+    idempotent=True,
+    may_answer=[BUDGET_EXHAUSTED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN],
+)
 async def post_reservation(
     dataset: str, body: ReservationBody, services: ServicesDependency, call: IdempotentRequestDependency
 ) -> Response:

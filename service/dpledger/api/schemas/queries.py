@@ -199,7 +199,10 @@ class ForecastBody(Body):
     releases: Releases
     sample: SampleBody | None = None
     partition: Name | None = None
+    allocation: Name | None = None
 
     def to_query(self) -> ForecastQuery:
         """The query that it is."""
-        return ForecastQuery(release_fields(self.releases), sample_fields(self.sample), self.partition)
+        return ForecastQuery(
+            release_fields(self.releases), sample_fields(self.sample), self.partition, self.allocation
+        )

@@ -64,6 +64,7 @@ class ForecastAnswer(Proven):
 
     dataset: str
     partition: str | None = None
+    allocation: str | None = None
     sequence: int
     fits: int
     item: str | None = None

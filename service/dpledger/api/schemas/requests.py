@@ -15,13 +15,15 @@ from dpledger.auth.tokens import holds_token
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
-from dpledger.ledger.model.requests import Spend
+from dpledger.ledger.model.requests import NewAllocation, Spend
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
 from dpledger.queries.requests import CostQuery
 
 __all__ = [
     "DATASET_NAME",
     "MAX_BULK_ITEMS",
+    "AllocationBody",
+    "AllocationReturnBody",
     "BudgetBody",
     "BudgetChangeBody",
     "BulkBody",
@@ -81,6 +83,8 @@ Text = Annotated[str, Strict()]
 Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 Prose = Annotated[Text, Field(max_length=MAX_PROSE_CHARACTERS), AfterValidator(_prose)]
 DatasetName = Annotated[Text, Field(pattern=f"^{DATASET_NAME.pattern}$")]
+# It stands in paths.
+AllocationName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
 Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 
@@ -283,13 +287,17 @@ class DatasetBody(Body):
 
 
 class SpendBody(Body):
-    """Releases on one sample of a dataset, or of one of its partitions."""
+    """Releases on one sample of a dataset, or of one of its partitions.
+
+    Under a shared budget ``allocation`` names the one that is spent.
+    """
 
     run: Name
     releases: Releases
     sample: SeenSampleBody | None = None
     partition: Name | None = None
     item: Name | None = None
+    allocation: Name | None = None
 
     def to_spend(self, dataset: str) -> Spend:
         """The spend; an error names the field that it is in."""
@@ -303,6 +311,7 @@ class SpendBody(Body):
             self.partition,
             sample.drawn_at(dataset),
             self.item,
+            self.allocation,
         )
 
 
@@ -361,6 +370,26 @@ class RollbackBody(Body):
 
     sequence: Annotated[int, Field(ge=1, le=2**63 - 1)]
     entry: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    reason: Annotated[Prose, Field(min_length=1)]
+
+
+class AllocationBody(Body):
+    """A part of a shared budget, with a budget of its own inside that is given by this epsilon and delta."""
+
+    name: AllocationName
+    epsilon: Number
+    delta: Number
+    budget: BudgetBody
+    reason: Annotated[Prose, Field(min_length=1)] | None = None
+
+    def to_allocation(self) -> NewAllocation:
+        """What the ledger reads."""
+        return NewAllocation(self.name, self.epsilon, self.delta, self.budget.fields(), self.reason)
+
+
+class AllocationReturnBody(Body):
+    """Why an allocation is given back."""
+
     reason: Annotated[Prose, Field(min_length=1)]
 
 

@@ -7,6 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpledger.accounting.cost import Cost
 
 __all__ = [
+    "AllocationAnswer",
+    "AllocationPage",
+    "AllocationReturnAnswer",
+    "AllocationView",
     "AuthorizationAnswer",
     "BudgetAnswer",
     "BudgetChangeAnswer",
@@ -126,6 +130,7 @@ class AuthorizationAnswer(Shape):
     dataset: str
     run: str
     partition: str | None = None
+    allocation: str | None = None
     sample: SampleShown
     cost: CostBody
     remaining: Remaining
@@ -179,6 +184,7 @@ class Refusal(Shape):
     dataset: str
     run: str
     partition: str | None = None
+    allocation: str | None = None
     requested: Requested
     remaining: Remaining
     fits: Fits
@@ -294,6 +300,14 @@ class BudgetAnswer(Shape):
     remaining: Annotated[dict[str, Any], Field(description="`limit` less `spent`, rounded down.")]
     fraction: Annotated[float, Field(description="The part of the budget that is left, rounded down.")]
     plan: PlanAnswer | None = None
+    allocated: Annotated[
+        dict[str, Any] | None,
+        Field(description="Under a shared budget: the sums of ε and δ over open allocations."),
+    ] = None
+    allocations: Annotated[
+        dict[str, int] | None,
+        Field(description="Under a shared budget: how many allocations are `open` and `returned`."),
+    ] = None
 
 
 class BudgetChangeAnswer(Shape):
@@ -325,6 +339,75 @@ class PartitionsAnswer(Shape):
     warnings: list[str]
 
 
+class AllocationAnswer(Shape):
+    """An allocation that was opened; ``remaining`` is what the dataset has left to allocate."""
+
+    id: str
+    name: str
+    sequence: int
+    dataset: str
+    owner: str
+    epsilon: float
+    delta: float
+    budget: dict[str, Any]
+    plan: Annotated[dict[str, Any] | None, Field(description="What is known of a plan as a whole.")] = None
+    remaining: Remaining
+    warnings: list[str]
+
+
+class AllocationReturnAnswer(Shape):
+    """An allocation that was returned; ``remaining`` is what the dataset has left to allocate."""
+
+    id: str
+    name: str
+    sequence: int
+    dataset: str
+    owner: str
+    state: str
+    epsilon: float
+    delta: float
+    remaining: Remaining
+
+
+class AllocationShown(Shape):
+    """An allocation and what is left to spend from it."""
+
+    id: str
+    name: str
+    sequence: int
+    dataset: str
+    owner: Annotated[str, Field(description="The id of the token that asked for it.")]
+    state: Literal["open", "returned"]
+    epsilon: float
+    delta: float
+    budget: dict[str, Any]
+    entries: Annotated[int, Field(description="How many entries name it.")]
+    open_reservations: int
+    remaining: Remaining
+
+
+class AllocationView(Shape):
+    """An allocation with limit, spent, reserved and remaining, as of a budget; ``spent`` has ``reserved``."""
+
+    id: str
+    name: str
+    sequence: int
+    dataset: str
+    owner: str
+    state: Literal["open", "returned"]
+    epsilon: float
+    delta: float
+    budget: dict[str, Any]
+    entries: int
+    open_reservations: int
+    limit: dict[str, Any]
+    spent: dict[str, Any]
+    reserved: dict[str, Any]
+    remaining: dict[str, Any]
+    fraction: float
+    plan: dict[str, Any] | None = None
+
+
 class EntryAnswer(Shape):
     """One line of a ledger."""
 
@@ -336,6 +419,7 @@ class EntryAnswer(Shape):
     hash: str
     run: str | None = None
     partition: str | None = None
+    allocation: str | None = None
     times: int | None = None
     used: int | None = None
     sample: str | None = None
@@ -374,10 +458,11 @@ class RunShown(Shape):
         Field(description="What its `open` reservations hold; not included in this run's `spent`."),
     ]
     fraction: Annotated[
-        float,
+        float | None,
         Field(
             description="The part of the budget in `spent`, rounded up; on a partitioned dataset at most "
-            "what the record that bears most bears in all."
+            "what the record that bears most bears in all. Null under a shared budget, whose allocations "
+            "add up different things: there `spent` is empty and entries are counted."
         ),
     ]
     first_at: str
@@ -390,6 +475,7 @@ class ReservationShown(Shape):
     id: str
     run: str
     partition: str | None = None
+    allocation: str | None = None
     times: int
     expires_at: str
     step: dict[str, Any]
@@ -459,6 +545,13 @@ class PartitionPage(Shape):
     """A page of partitions."""
 
     items: list[PartitionShown]
+    next: Cursor
+
+
+class AllocationPage(Shape):
+    """A page of allocations."""
+
+    items: list[AllocationShown]
     next: Cursor
 
 

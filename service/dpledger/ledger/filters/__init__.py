@@ -3,6 +3,7 @@
 from dpledger.ledger.filters.plan import PlanFilter
 from dpledger.ledger.filters.renyi import RenyiCurveFilter, RenyiOrderFilter, WeightedOrdersFilter
 from dpledger.ledger.filters.scalar import GaussianFilter, ZcdpFilter
+from dpledger.ledger.filters.shared import SharedFilter
 from dpledger.ledger.model.filter import (
     Filter,
     Meter,
@@ -32,5 +33,6 @@ for _filter in (
     RenyiOrderFilter(),
     RenyiCurveFilter(),
     PlanFilter(),
+    SharedFilter(),
 ):
     register(_filter)

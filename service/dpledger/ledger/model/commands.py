@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.state import Partition
 
 __all__ = [
     "AcceptRollback",
+    "Allocate",
     "Authorize",
     "ChangeBudget",
     "Command",
@@ -17,6 +19,7 @@ __all__ = [
     "Record",
     "Reservation",
     "Reserve",
+    "ReturnAllocation",
     "Settle",
 ]
 
@@ -28,6 +31,7 @@ class Authorize(NamedTuple):
     run: str
     partition: Partition | None = None
     sample: int | None = None
+    allocation: Allocation | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,19 @@ class Reserve:
     times: int
     expires_at_us: int
     partition: Partition | None = None
+    allocation: Allocation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate:
+    """A part (ε_j, δ_j) of a shared budget, with a budget of its own that implies it."""
+
+    name: str
+    owner: str
+    epsilon: float
+    delta: float
+    budget: Budget
+    reason: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +69,7 @@ class Reservation:
     expires_at_us: int
     partition: Partition | None = None
     actor: str = ""
+    allocation: Allocation | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +113,14 @@ class AcceptRollback:
     reason: str
 
 
-Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback
+@dataclass(frozen=True, eq=False)
+class ReturnAllocation:
+    """An allocation from which nothing was released is given back; its name stays taken."""
+
+    allocation: Allocation
+    reason: str
+
+
+Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback | ReturnAllocation
 """What is never refused: it records what happened or was decided elsewhere."""
-Command = Authorize | Reserve | Record
+Command = Authorize | Reserve | Allocate | Record

@@ -50,6 +50,8 @@ class EntryKind(enum.Enum):
     SETTLED = "settled"
     EXPIRED = "expired"
     ROLLBACK_ACCEPTED = "rollback-accepted"
+    ALLOCATED = "allocated"
+    ALLOCATION_RETURNED = "allocation-returned"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,9 @@ class Charge:
 
     ``basis`` is that of the budget for which it was computed, ``item`` the item of a plan that was asked for;
     neither is stored. ``amounts`` are what is
-    shown; ``exactly`` follows from the step and from them, so the fingerprint covers it too.
+    shown; ``exactly`` follows from the step and from them, so the fingerprint covers it too. ``accounting``
+    is the kind of the allocation's budget, in a dataset that has several kinds: there equal amounts may be of
+    different things.
     """
 
     step: Step
@@ -67,13 +71,20 @@ class Charge:
     amounts: Floats
     basis: object = None
     item: str | None = None
+    accounting: str | None = None
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """SHA-256 over the description, the purpose and the amounts' bytes."""
+        """SHA-256 over the description, the purpose and the amounts' bytes; where it has one, the accounting.
+
+        With the accounting the orders are covered too, since allocations of one kind may look at others.
+        """
         digest = hashlib.sha256(self.step.canonical.encode())
         digest.update(b"\0" + self.purpose.encode() + b"\0")
         digest.update(self.amounts.astype("<f8").tobytes())
+        if self.accounting is not None:
+            digest.update(b"\0" + self.accounting.encode() + b"\0")
+            digest.update(self.cost.orders.astype("<f8").tobytes())
         return digest.digest()
 
     def exactly(self, budget: Budget) -> Exact:
@@ -107,8 +118,8 @@ class Entry:
     """One line of a ledger.
 
     ``at_us`` and ``expires_at_us`` are microseconds since the epoch; ``actor`` is the token's id;
-    ``sample`` and ``reservation`` are the sequence numbers of the entries that drew the sample and
-    made the reservation.
+    ``sample``, ``reservation`` and ``allocation`` are the sequence numbers of the entries that drew the
+    sample, made the reservation and opened the allocation.
     """
 
     sequence: int
@@ -125,6 +136,7 @@ class Entry:
     reservation: int | None = None
     expires_at_us: int | None = None
     detail: str | None = None
+    allocation: int | None = None
 
     @property
     def canonical(self) -> str:
@@ -132,7 +144,10 @@ class Entry:
 
         Written out by hand because every decision hashes an entry.
         """
-        parts = [f'{{"actor":{quoted(self.actor)},"at_us":{self.at_us}']
+        parts = [f'{{"actor":{quoted(self.actor)}']
+        if self.allocation is not None:
+            parts.append(f'"allocation":{self.allocation}')
+        parts.append(f'"at_us":{self.at_us}')
         if self.charge is not None:
             parts.append(f'"charge":"{self.charge.hex()}"')
         if self.detail is not None:

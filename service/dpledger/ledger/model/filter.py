@@ -91,6 +91,8 @@ class Filter(abc.ABC):
     """Whether one coordinate within its limit is enough."""
     allows_second_looks: ClassVar[bool] = True
     """Whether a sample may be looked at again, charged raw."""
+    allocates: ClassVar[bool] = False
+    """Whether it hands out allocations, through which alone it is spent."""
     divisible: ClassVar[tuple[str, ...]] = ("epsilon", "rho", "mu")
     """Terms of the target of which the fraction that is left is shown as well."""
 
@@ -182,6 +184,10 @@ class Filter(abc.ABC):
     def magnitude(self, budget: "Budget", amounts: Floats) -> float:
         """One number that orders sums of amounts, whatever the limits are."""
         return float(amounts[(budget.size - 1) // 2])
+
+    def terms_left(self, budget: "Budget", committed: Exact) -> dict[str, Any]:
+        """Terms of what is left of the whole that do not follow from the fraction, rounded down."""
+        return {}
 
     def describe(self, budget: "Budget") -> dict[str, Any]:
         """What a budget shows beside its target."""

@@ -1,18 +1,19 @@
 """Requests before anything is looked up."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.steps import Release
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.ports import IdempotentRequest
 
-__all__ = ["Authorization", "Settlement", "Spend"]
+__all__ = ["Authorization", "NewAllocation", "Settlement", "Spend"]
 
 
 @dataclass(frozen=True)
 class Spend:
-    """Releases on one sample of a dataset, or of one of its partitions.
+    """Releases on one sample of a dataset, or of one of its partitions, or from one of its allocations.
 
     ``seen_sample`` is the sequence number of the entry whose sample is looked at again: such a look
     is charged raw, whatever the sample's scheme was. ``item`` names the item of a plan that it takes.
@@ -26,6 +27,7 @@ class Spend:
     partition: str | None = None
     seen_sample: int | None = None
     item: str | None = None
+    allocation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,17 @@ class Authorization:
     spend: Spend
     call: IdempotentRequest
     charge: Charge | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class NewAllocation:
+    """A part (ε_j, δ_j) of a shared budget to be opened; ``budget`` is the wire form of the one inside."""
+
+    name: str
+    epsilon: float
+    delta: float
+    budget: dict[str, Any]
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

@@ -325,7 +325,10 @@ class LedgerState:
 
     def remaining(self, partition: Partition | None) -> dict[str, Any]:
         """What is left in the budget's own terms, rounded down."""
-        return self.display_budget(partition).remaining_at(self.fraction_left(partition))
+        left = self.display_budget(partition).remaining_at(self.fraction_left(partition))
+        if self.budget.filter.allocates and isinstance(self.whole, ExactTotals):
+            left |= self.budget.filter.terms_left(self.budget, self.whole.exact_committed)
+        return left
 
     def amounts_of(self, charge: Charge) -> Amounts:
         """What one such step adds."""

@@ -47,6 +47,8 @@ KIND_CODES = {
     EntryKind.SETTLED: 6,
     EntryKind.EXPIRED: 7,
     EntryKind.ROLLBACK_ACCEPTED: 8,
+    EntryKind.ALLOCATED: 9,
+    EntryKind.ALLOCATION_RETURNED: 10,
 }
 KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
@@ -146,6 +148,7 @@ def columns_of_charge(charge: Charge) -> tuple[Any, ...]:
         cost.rho,
         cost.mu,
         cost.pure_epsilon,
+        charge.accounting,
     )
 
 
@@ -156,13 +159,17 @@ def charge_from_columns(
     orders: bytes,
     epsilons: bytes,
     delta: float,
-    *notions: float | None,
+    rho: float | None,
+    mu: float | None,
+    pure_epsilon: float | None,
+    accounting: str | None,
 ) -> Charge:
     """A charge from its columns; its fingerprint is computed anew, so an altered one shows."""
     try:
         curve = np.frombuffer(orders, dtype=_FLOAT), np.frombuffer(epsilons, dtype=_FLOAT)
-        cost = Cost(*curve, delta, *notions)
-        return Charge(Step.from_canonical(step), purpose, cost, np.frombuffer(amounts, dtype=_FLOAT))
+        cost = Cost(*curve, delta, rho, mu, pure_epsilon)
+        charged = np.frombuffer(amounts, dtype=_FLOAT)
+        return Charge(Step.from_canonical(step), purpose, cost, charged, accounting=accounting)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"a charge cannot be read: {error}") from error
 

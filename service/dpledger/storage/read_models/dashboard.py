@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.errors import NotFound
+from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, EntryKind
 from dpledger.ledger.model.state import Partition
@@ -35,6 +36,11 @@ from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow
 from dpledger.storage.engine.codec import KIND_CODES, vector_from_bytes
 from dpledger.storage.engine.search import mentioning, pattern_of
 from dpledger.storage.engine.session import Database, Row, Session, in_list, of_dataset, select_in_list
+from dpledger.storage.repositories.allocations import (
+    allocations_page,
+    count_allocations,
+    find_allocations_by_sequence,
+)
 from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.datasets import DATASETS, dataset_of, find_dataset
 from dpledger.storage.repositories.entries import entries_page, find_entries
@@ -42,6 +48,7 @@ from dpledger.storage.repositories.partitions import find_partitions_by_number, 
 from dpledger.storage.repositories.reservations import held_by_runs, open_reservations_page
 from dpledger.storage.tables import (
     HAS_SPENT,
+    allocations,
     datasets,
     entries,
     levels,
@@ -107,6 +114,7 @@ class Step:
     charge: Charge
     times: int
     partition: int | None
+    allocation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,14 @@ _EVENLY_SPACED = _at_even_steps()
 
 @functools.cache
 def _steps(size: int) -> Select[Any]:
-    columns = entries.c.sequence, entries.c.at_us, entries.c.charge, entries.c.times, entries.c.partition
+    columns = (
+        entries.c.sequence,
+        entries.c.at_us,
+        entries.c.charge,
+        entries.c.times,
+        entries.c.partition,
+        entries.c.allocation,
+    )
     return select(*columns).where(
         of_dataset(entries.c.dataset_id),
         in_list(entries.c.sequence, size),
@@ -255,26 +270,28 @@ def _steps(size: int) -> Select[Any]:
 
 @functools.cache
 def _number(table: Table) -> Select[Any]:
-    return select(table.c.number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
+    number = table.c.sequence if table is allocations else table.c.number
+    return select(number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
 
 
 @functools.cache
 def _candidates(leading: str) -> Select[Any]:
     """Entries by the index of one condition, the latest first, with what the other conditions look at."""
-    found = select(entries.c.sequence, entries.c.run, entries.c.partition, entries.c.kind).where(
+    compared = entries.c.run, entries.c.partition, entries.c.allocation, entries.c.kind
+    found = select(entries.c.sequence, *compared).where(
         of_dataset(entries.c.dataset_id), entries.c.sequence < bindparam("below", type_=BigInteger)
     )
     if leading != "kind":
         found = found.where(
-            entries.c[leading] == bindparam(leading, type_=Integer),
+            entries.c[leading] == bindparam(leading, type_=entries.c[leading].type),
             literal_column(f"entries.{leading} IS NOT NULL"),
         )
     return found.order_by(entries.c.sequence.desc()).limit(_LIMIT)
 
 
 def _agrees(row: Row, numbers: Mapping[str, int | None]) -> bool:
-    _, run, partition, kind = row
-    found = {"run": run, "partition": partition, "kind": kind}
+    _, run, partition, allocation, kind = row
+    found = {"run": run, "partition": partition, "allocation": allocation, "kind": kind}
     return all(found[name] == number for name, number in numbers.items())
 
 
@@ -400,13 +417,26 @@ class DashboardReader:
         """One partition."""
         return find_partitions_by_number(self._session, dataset_id, [number], size).get(number)
 
+    def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
+        """Allocations in the order in which they were opened."""
+        return allocations_page(self._session, dataset_id, after, limit)
+
+    def allocations_at(self, dataset_id: int, sequences: Collection[int]) -> dict[int, Allocation]:
+        """Allocations by the numbers of the entries that opened them."""
+        return find_allocations_by_sequence(self._session, dataset_id, sequences) if sequences else {}
+
+    def count_allocations(self, dataset_id: int) -> tuple[int, int]:
+        """How many allocations are open, and how many were returned."""
+        return count_allocations(self._session, dataset_id)
+
     def entries(self, dataset_id: int, chosen: EntryFilter) -> Found:
         """Entries, the latest first, below the sequence number ``chosen.after`` unless that is 0.
 
         One condition is answered by its index. Several are not: then what the first of them finds is
         looked through, up to ``WINDOW`` entries.
         """
-        asked = [name for name in ("run", "partition", "kind") if getattr(chosen, name) is not None]
+        names = ("run", "partition", "allocation", "kind")
+        asked = [name for name in names if getattr(chosen, name) is not None]
         if len(asked) < 2 and chosen.kind != EntryKind.AUTHORIZED.value:
             found = entries_page(self._session, dataset_id, replace(chosen, newest_first=True))
             return Found(found, None)
@@ -435,7 +465,7 @@ class DashboardReader:
     def _numbers(self, dataset_id: int, chosen: EntryFilter) -> dict[str, int | None]:
         """What is asked for by its numbers, the one that leads first; None for what there is not."""
         numbers: dict[str, int | None] = {}
-        for name, table in (("run", runs), ("partition", partitions)):
+        for name, table in (("run", runs), ("partition", partitions), ("allocation", allocations)):
             asked = getattr(chosen, name)
             if asked is not None:
                 row = self._session.row(_number(table), {"dataset_id": dataset_id, "name": asked})
@@ -466,11 +496,12 @@ class DashboardReader:
             return []
         values["stride"] = 1 if count <= POINTS else -(-(last - first + 1) // POINTS)
         chosen = [row[0] for row in self._session.rows(_EVENLY_SPACED, values)]
-        rows = sorted(select_in_list(self._session, _steps, chosen, dataset_id=dataset_id))
+        found = select_in_list(self._session, _steps, chosen, dataset_id=dataset_id)
+        rows = sorted(found, key=lambda row: row[0])
         known = find_charges(self._session, dataset_id, [row[2] for row in rows])
         return [
-            Step(sequence, at_us, known[charge], times or 1, partition)
-            for sequence, at_us, charge, times, partition in rows
+            Step(sequence, at_us, known[charge], times or 1, partition, allocation)
+            for sequence, at_us, charge, times, partition, allocation in rows
             if charge in known
         ]
 

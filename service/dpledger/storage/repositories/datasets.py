@@ -197,8 +197,8 @@ def update_dataset(
     spent, reserved, open_reservations, exact = columns_of_totals(after.whole)
     stored: _Stored | None = session.recall(("state", before.dataset_id))
     changed_at_us, left = max([each.entry.at_us for each in entries]), entries[-1].fraction
-    # Without partitions, what is left after the last entry is what is left of the whole.
-    if left is None or after.partitions:
+    # Without partitions and allocations, what is left after the last entry is what is left of the whole.
+    if left is None or after.partitions or after.budget.filter.allocates:
         left = after.fraction_left(None)
     values: dict[str, Any] = {
         "id": before.dataset_id,

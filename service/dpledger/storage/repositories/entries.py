@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Select, Table, and_, bindparam, literal_column, select
+from sqlalchemy import BigInteger, Column, Integer, Select, Table, and_, bindparam, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.ledger.errors import NotFound
@@ -15,7 +15,7 @@ from dpledger.storage.engine.codec import KIND_CODES, KINDS, entry_key
 from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.charges import NumberedCharge, charge_number, find_charges
 from dpledger.storage.repositories.surrogate_ids import actor_number, run_number
-from dpledger.storage.tables import RARE_KIND, actors, charges, entries, partitions, runs
+from dpledger.storage.tables import RARE_KIND, actors, allocations, charges, entries, partitions, runs
 
 __all__ = [
     "References",
@@ -50,6 +50,7 @@ _ENTRY = (
         entries.c.reservation,
         entries.c.expires_at_us,
         entries.c.detail,
+        entries.c.allocation,
         entries.c.hash,
         entries.c.charge,
         partitions.c.name,
@@ -71,8 +72,15 @@ _ENTRY = (
     .outerjoin(partitions, _has_number(partitions, entries.c.partition))
     .where(of_dataset(entries.c.dataset_id))
 )
-_CHARGE, _KEY = 15, -1
+_ALLOCATION, _CHARGE, _KEY = 14, 16, -1
 _BY_SEQUENCE = _ENTRY.where(entries.c.sequence == bindparam("sequence", type_=BigInteger))
+
+
+@functools.cache
+def _allocation_names(size: int) -> Select[Any]:
+    return select(allocations.c.sequence, allocations.c.name).where(
+        of_dataset(allocations.c.dataset_id), in_list(allocations.c.sequence, size)
+    )
 
 
 @functools.cache
@@ -90,23 +98,38 @@ def _with_sequences(size: int) -> Select[Any]:
 
 
 @functools.cache
-def _page(wanted: frozenset[str], rare: bool, newest_first: bool) -> Select[Any]:
+def _page(wanted: frozenset[str], newest_first: bool) -> Select[Any]:
+    return _in_order(_ENTRY, wanted, newest_first)
+
+
+@functools.cache
+def _rare_sequences(newest_first: bool) -> Select[Any]:
+    """Entries of a rare kind by their numbers, which the index holds: no planner has to read more."""
+    numbers = select(entries.c.sequence).where(of_dataset(entries.c.dataset_id))
+    # Word for word the index's own condition: neither database would infer it.
+    rare: ColumnElement[bool] = literal_column(f"entries.{RARE_KIND}")
+    return _in_order(numbers.where(rare), frozenset({"kind"}), newest_first)
+
+
+def _in_order(chosen: Select[Any], wanted: frozenset[str], newest_first: bool) -> Select[Any]:
     after = bindparam("after", type_=BigInteger)
-    page = _ENTRY.where(entries.c.sequence < after if newest_first else entries.c.sequence > after)
+    page = chosen.where(entries.c.sequence < after if newest_first else entries.c.sequence > after)
     for name in sorted(wanted):
-        page = page.where(entries.c[name] == bindparam(name, type_=Integer))
-    if rare:
-        # Word for word the index's own condition: neither database would infer it.
-        page = page.where(literal_column(f"entries.{RARE_KIND}"))
+        page = page.where(entries.c[name] == bindparam(name, type_=entries.c[name].type))
     order = entries.c.sequence.desc() if newest_first else entries.c.sequence
     return page.order_by(order).limit(bindparam("limit", type_=Integer))
 
 
-def _number_by_name(table: Table) -> Select[Any]:
-    return select(table.c.number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
+def _by_name(number: Column[Any]) -> Select[Any]:
+    table = number.table
+    return select(number).where(of_dataset(table.c.dataset_id), table.c.name == bindparam("name"))
 
 
-_NUMBER_BY_NAME = {"run": _number_by_name(runs), "partition": _number_by_name(partitions)}
+_NUMBER_BY_NAME = {
+    "run": _by_name(runs.c.number),
+    "partition": _by_name(partitions.c.number),
+    "allocation": _by_name(allocations.c.sequence),
+}
 
 
 class Reference(NamedTuple):
@@ -164,6 +187,7 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
         None if call is None else entry_key(dataset_id, call),
         None if call is None else call.request,
         entry.detail,
+        entry.allocation,
     )
 
 
@@ -200,7 +224,11 @@ def entries_page(session: Session, dataset_id: int, chosen: EntryFilter) -> list
     if None in wanted.values():
         return []
     rare = "kind" in wanted and wanted["kind"] != KIND_CODES[EntryKind.AUTHORIZED]
-    page = _page(frozenset(wanted), rare, chosen.newest_first)
+    if rare and len(wanted) == 1:
+        found = session.rows(_rare_sequences(chosen.newest_first), {**values, **wanted})
+        latest_first = find_entries(session, dataset_id, [row[0] for row in found])
+        return latest_first if chosen.newest_first else latest_first[::-1]
+    page = _page(frozenset(wanted), chosen.newest_first)
     return _decode(session, dataset_id, session.rows(page, {**values, **wanted}))
 
 
@@ -220,11 +248,16 @@ def _conditions(session: Session, dataset_id: int, chosen: EntryFilter) -> dict[
 def _decode(session: Session, dataset_id: int, rows: Sequence[Row]) -> list[StoredEntry]:
     numbers = [row[_CHARGE] for row in rows if row[_CHARGE] is not None]
     known = find_charges(session, dataset_id, numbers) if numbers else {}
-    return [_stored_entry(row, known) for row in rows]
+    allocated = {row[_ALLOCATION] for row in rows if row[_ALLOCATION] is not None}
+    names: dict[int, str] = {}
+    if allocated:
+        names = dict(select_in_list(session, _allocation_names, sorted(allocated), dataset_id=dataset_id))
+    return [_stored_entry(row, known, names) for row in rows]
 
 
-def _stored_entry(row: Row, known: dict[int, Charge]) -> StoredEntry:
+def _stored_entry(row: Row, known: dict[int, Charge], names: dict[int, str]) -> StoredEntry:
     sequence, kind, at_us, actor, previous, *rest = row
     *optional, hash_, charge, partition_name, request, fraction, _key = rest
     entry = Entry(sequence, KINDS[kind], at_us, actor, GENESIS if previous is None else previous, *optional)
-    return StoredEntry(entry, hash_, known.get(charge), partition_name, request, fraction)
+    allocation = names.get(row[_ALLOCATION])
+    return StoredEntry(entry, hash_, known.get(charge), partition_name, request, fraction, allocation)

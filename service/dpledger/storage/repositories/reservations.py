@@ -23,6 +23,7 @@ from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import Held, ReservationRow
 from dpledger.storage.engine.codec import CLOSED_AS, OPEN, STATE_NAMES, Damaged
 from dpledger.storage.engine.session import Row, Session, of_dataset
+from dpledger.storage.repositories.allocations import find_allocations_by_sequence
 from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.partitions import find_partitions_by_number
 from dpledger.storage.tables import IS_OPEN, actors, datasets, entries, reservations, runs
@@ -59,6 +60,7 @@ _HELD = (
         reservations.c.expires_at_us,
         entries.c.partition,
         actors.c.name,
+        entries.c.allocation,
     )
     .select_from(_WITH_ENTRIES)
     .join(actors, and_(actors.c.dataset_id == entries.c.dataset_id, actors.c.number == entries.c.actor))
@@ -132,7 +134,7 @@ def reservation_row(session: Session, dataset_id: int, sequence: int) -> Reserva
     row = session.row(_THIS, {"dataset_id": dataset_id, "sequence": sequence})
     if row is None:
         return None
-    _sequence, _charge, run, times, expires_at_us, _partition, _actor, state = row
+    _sequence, _charge, run, times, expires_at_us, _partition, _actor, _allocation, state = row
     return ReservationRow(STATE_NAMES.get(state, "open"), run, times, expires_at_us)
 
 
@@ -170,10 +172,11 @@ def _decode(session: Session, dataset_id: int, rows: Sequence[Row], size: int) -
     known = find_charges(session, dataset_id, [row[1] for row in rows])
     numbers = [row[5] for row in rows if row[5] is not None]
     parts = find_partitions_by_number(session, dataset_id, numbers, size)
+    allocated = find_allocations_by_sequence(session, dataset_id, [row[7] for row in rows if row[7]])
     found = []
-    for sequence, charge, run, times, expires_at_us, partition, actor in rows:
+    for sequence, charge, run, times, expires_at_us, partition, actor, allocation in rows:
         if charge not in known:
             raise Damaged(f"the charge of reservation {sequence} cannot be read")
-        part = parts.get(partition)
-        found.append(Reservation(sequence, known[charge], run, times, expires_at_us, part, actor))
+        within = parts.get(partition), actor, allocated.get(allocation)
+        found.append(Reservation(sequence, known[charge], run, times, expires_at_us, *within))
     return found

@@ -1,7 +1,8 @@
 """Totals per run and per purpose, added up with every entry.
 
 Amounts that one group of entries adds are scaled and added once, so the last places of a sum depend on
-how its entries were grouped. Every rounding is upwards: the sum is never below the exact one.
+how its entries were grouped. Every rounding is upwards: the sum is never below the exact one. Under a shared
+budget only entries are counted: the amounts of different allocations are of different things.
 """
 
 import functools
@@ -109,6 +110,11 @@ def magnitude(budget: Budget, amounts: Floats) -> int:
     return min(2**15 - 1, 1 + round(_STEPS_PER_DOUBLING * (exponent - _SMALLEST)))
 
 
+def _magnitude_of_count(entries: int) -> int:
+    """Where a sum stands among others by its entries, where amounts do not add up over allocations."""
+    return min(2**15 - 1, 1 + int(_STEPS_PER_DOUBLING * math.log2(1 + entries)))
+
+
 Change = tuple[Executable, dict[str, Any]]
 
 
@@ -138,7 +144,9 @@ def added_to_sums(
                 "new_entries": after.entries,
                 "new_amounts": vector_to_bytes(after.amounts),
                 "new_last_at_us": after.last_at_us,
-                "new_magnitude": magnitude(state.budget, after.amounts),
+                "new_magnitude": _magnitude_of_count(after.entries)
+                if state.budget.filter.allocates
+                else magnitude(state.budget, after.amounts),
             },
         )
         for (table, number), after in sums.items()
@@ -187,7 +195,9 @@ def _add(session: Session, state: LedgerState, tallies: Mapping[SumKey, _Tally],
     after: Sums = {}
     for place, tally in tallies.items():
         count, amounts, last_at_us = known.get(place) or stored[place]
-        for fingerprint, times in tally.repetitions.items():
+        # The amounts of different allocations are of different things: only entries are counted there.
+        spent = {} if state.budget.filter.allocates else tally.repetitions
+        for fingerprint, times in spent.items():
             charge: NumberedCharge | None = session.recall(ChargeKey(dataset_id, fingerprint))
             each = (charge or charge_number(session, dataset_id, fingerprint)).amounts
             amounts = add_up(amounts, each if times == 1 else scale(each, times, Direction.UP))

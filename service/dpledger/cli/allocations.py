@@ -1,0 +1,152 @@
+"""``dpledger allocation``: hand out parts of a shared budget, show them, give them back."""
+
+from typing import Annotated
+
+import typer
+
+from dpledger.cli.datasets import DatasetName
+from dpledger.cli.formatting import number, parse_description
+from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.output import (
+    amount_text,
+    limit_text,
+    number_down,
+    percent_left,
+    print_json,
+    show_pairs,
+    show_table,
+)
+from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+
+__all__ = ["allocations"]
+
+allocations = typer.Typer(
+    no_args_is_help=True, help="Hand out parts of a shared budget, show them, give them back."
+)
+AllocationName = Annotated[str, typer.Argument(metavar="ALLOCATION", help="The allocation's name.")]
+_NUMBER = {"parser": number, "metavar": "NUMBER"}
+
+
+@allocations.command("create")
+@at_a_ledger
+def create_allocation(
+    ledger_target: LedgerTarget,
+    dataset: DatasetName,
+    name: AllocationName,
+    epsilon: Annotated[float, typer.Option(**_NUMBER, help="The part of ε that it takes.")],
+    delta: Annotated[float, typer.Option(**_NUMBER, help="The part of δ that it takes.")],
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="BUDGET",
+            help="The kind of budget inside, without a limit: rdp, zcdp, rdp-order:order=16, JSON or @file.",
+        ),
+    ] = "rdp",
+    reason: Annotated[str | None, typer.Option(help="What it is for; it stands in the entry.")] = None,
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a part of a shared budget; the token that asks owns it.
+
+    Needs a spend token, also directly in a database: its id stands in the entry.
+    """
+    body: Fields = {
+        "name": name,
+        "epsilon": epsilon,
+        "delta": delta,
+        "budget": parse_description("--budget", budget, "accounting"),
+        **({} if reason is None else {"reason": reason}),
+    }
+    with open_ledger(ledger_target) as ledger:
+        made = ledger.create_allocation(dataset, body, idempotency_key or new_key())
+    if as_json:
+        print_json(made)
+    else:
+        left = f"{_part(made['remaining'])} of {dataset} is left to allocate"
+        typer.echo(f"allocated {made['name']}: {limit_text(made['budget'])}; {left}")
+    for warning in made["warnings"]:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def _part(amounts: Fields) -> str:
+    return f"ε = {number_down(amounts['epsilon'])}, δ = {number_down(amounts['delta'])}"
+
+
+@allocations.command("list")
+@at_a_ledger
+def list_allocations(
+    ledger_target: LedgerTarget,
+    dataset: DatasetName,
+    limit: Limit = 1000,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List allocations in the order in which they were opened, with what each has left."""
+    with open_ledger(ledger_target) as ledger:
+        page = collect_pages(lambda many, after: ledger.allocations(dataset, many, after), limit, cursor)
+    if as_json:
+        return print_json(page)
+    rows = [
+        [
+            each["name"],
+            each["state"],
+            limit_text(each["budget"]),
+            percent_left(each["remaining"]["fraction"]),
+            each["owner"],
+            str(each["entries"]),
+        ]
+        for each in page["items"]
+    ]
+    columns = ("allocation", "state", "budget", "left>", "owner?", "entries>?")
+    show_table(columns, rows, "no allocations; dpledger allocation create makes one")
+    if page["next"] is not None:
+        typer.echo(f"more: --next {page['next']}")
+    return None
+
+
+@allocations.command("show")
+@at_a_ledger
+def show_allocation(
+    ledger_target: LedgerTarget, dataset: DatasetName, name: AllocationName, as_json: AsJson = False
+) -> None:
+    """Show an allocation and what is left to spend from it."""
+    with open_ledger(ledger_target) as ledger:
+        found = ledger.allocation(dataset, name)
+    if as_json:
+        return print_json(found)
+    held = found["open_reservations"]
+    return show_pairs(
+        [
+            ("allocation", f"{found['name']} of {dataset}, by entry {found['sequence']}"),
+            ("state", found["state"]),
+            ("owner", found["owner"]),
+            ("takes", _part(found)),
+            ("budget", limit_text(found["budget"])),
+            ("left", f"{amount_text(found['remaining'])} ({percent_left(found['fraction'])})"),
+            ("reserved", f"{held} open" if held else None),
+            ("entries", str(found["entries"])),
+        ]
+    )
+
+
+@allocations.command("return")
+@at_a_ledger
+def return_allocation(
+    ledger_target: LedgerTarget,
+    dataset: DatasetName,
+    name: AllocationName,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the entry.")],
+    idempotency_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give back an allocation from which nothing was released; for its owner or an admin.
+
+    What was authorized, settled as used or expired counts for good.
+    """
+    with open_ledger(ledger_target) as ledger:
+        returned = ledger.return_allocation(dataset, name, {"reason": reason}, idempotency_key or new_key())
+    if as_json:
+        return print_json(returned)
+    left = f"{_part(returned['remaining'])} of {dataset} is left to allocate"
+    typer.echo(f"returned {name} by entry {returned['sequence']}: {left}")
+    return None
