@@ -100,7 +100,8 @@ def test_how_many_steps_fit_beside_what_is_fixed(
 ) -> None:
     """As many as a plan that is opened with them may hold, and not one more; none is an answer."""
     step = sgd(0.01, 1.1)
-    found = largest_count_beside(fixed, step, 3.0, 1e-5, **caps)
+    mu, rho = caps.get("mu", 0.0), caps.get("rho", 0.0)
+    found = largest_count_beside(fixed, step, 3.0, 1e-5, mu=mu, rho=rho)
     assert published is None or found == published
     assert found == 0 or PlanLoss([*fixed, (step, found)], **caps).epsilon(1e-5) <= 3.0
     assert PlanLoss([*fixed, (step, found + 1)], **caps).epsilon(1e-5) > 3.0
