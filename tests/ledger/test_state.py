@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from dpledger.accounting.exact import Exact
 from dpledger.accounting.rounding import Direction, add, widen
 from dpledger.accounting.validation import Floats
-from dpledger.ledger.model.budget import Budget, _round_down
+from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.state import ExactTotals, Totals, add_up
 from tests.ledger.builders import ADD_REMOVE, BUDGETS, opened
 
@@ -25,9 +25,20 @@ def test_a_raised_sum_has_the_bits_of_the_accounting_package(first: Floats, seco
     assert add_up(first, second).tobytes() == add(first, second, Direction.UP).tobytes()
 
 
-@given(st.floats(0.0, 1e300))
-def test_a_lowered_number_has_the_bits_of_the_accounting_package(value: float) -> None:
-    assert _round_down(value) == widen(value, Direction.DOWN, ulps=4)
+@given(st.floats(1e-300, 1e300), st.floats(0.0, 1.0, exclude_max=True))
+def test_what_is_left_has_the_bits_of_the_accounting_package(value: float, share: float) -> None:
+    budget = Budget("zcdp", np.empty(0), np.array([value, 0.0]), {"rho": value})
+    left = budget.remaining_at(share)["rho"]
+    assert left == max(0.0, widen(value * share, Direction.DOWN, ulps=4))
+    assert budget.remaining_at(1.0)["rho"] == value
+
+
+@given(st.floats(0.0, 2.0))
+def test_a_fraction_left_is_rounded_down(used: float) -> None:
+    budget = Budget("zcdp", np.empty(0), np.array([1.0, 0.0]), {"rho": 1.0})
+    [left] = budget.fractions_left(np.array([[used, 0.0]]))
+    expected = max(0.0, float(widen(1.0 - used * (1.0 + 2.0**-51), Direction.DOWN, ulps=4)))
+    assert left == (1.0 if used == 0.0 else expected)
 
 
 @given(spent=amounts, held=amounts)

@@ -62,7 +62,6 @@ _LINES = (
     ("accounting/test_conversion_pure.py", f"{_SERVICE}/accounting/conversion", "gdp"),
     ("accounting/test_validation.py", f"{_SERVICE}/accounting", "errors"),
     ("api/test_queries.py", f"{_SERVICE}/accounting", "theorem"),
-    ("accounting/test_stepcost.py", f"{_SERVICE}/accounting/mechanisms", "base"),
     (
         "accounting/test_mechanisms_above_threshold.py",
         f"{_SERVICE}/accounting/mechanisms",

@@ -82,7 +82,7 @@ class _Batch:
                 if spend.allocation is not None or self._state.budget.filter.allocates:
                     allocation = self.unit.allocation_to_spend(spend.allocation)
                     charge = self.unit.fitting(charge, allocation)
-                else:
+                elif not charge.is_for(self._state.budget, self._state.adjacency):
                     charge = fitting(self._state, charge)
         except (LedgerError, AccountingError) as error:
             charge = error

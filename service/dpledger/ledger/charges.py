@@ -48,8 +48,7 @@ def fitting(state: LedgerState, charge: Charge, *, allocated: bool = False) -> C
 
     For a spend from an allocation ``state`` is the ledger within it.
     """
-    fits = charge.basis == state.budget.basis and charge.step.adjacency is state.adjacency
-    if fits and (charge.accounting is not None) is allocated:
+    if charge.is_for(state.budget, state.adjacency, allocated=allocated):
         return charge
     step = replace(charge.step, adjacency=state.adjacency)
     return charge_for(state.budget, step, charge.purpose, charge.item, allocated=allocated)

@@ -156,7 +156,10 @@ def _exactly_in_a_row(
     if not granted:
         return before, np.empty((0, before.size))
     rows = list(itertools.accumulate([each] * (granted - 1), Exact.plus, initial=first))
-    return replace(before, exact_spent=rows[-1]), rows_above(rows)
+    sums, after = rows_above(rows), replace(before, exact_spent=rows[-1])
+    # The same bits as it would compute when it is asked.
+    after.__dict__["spent"] = sums[-1]
+    return after, sums
 
 
 def _raised_in_a_row(
@@ -294,7 +297,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         stamp.actor,
         previous,
         command.run,
-        _number(command.partition),
+        None if command.partition is None else command.partition.number,
         command.charge.fingerprint,
         sample=command.sample,
         allocation=None if command.allocation is None else command.allocation.sequence,

@@ -192,8 +192,11 @@ class Budget:
 
         Both have one denominator.
         """
-        left = zip(self._floors(spent), spent.numerators, each.numerators, strict=True)
-        *main, delta = (_repetitions(most - used, more, times) for most, used, more in left)
+        rows = zip(self._floors(spent), spent.numerators, each.numerators, strict=True)
+        *main, delta = (
+            times if not more and most >= used else max(0, min(times, (most - used) // max(more, 1)))
+            for most, used, more in rows
+        )
         return min(delta, max(main) if self.filter.one_suffices else min(main))
 
     def _floors(self, amounts: Exact) -> tuple[int, ...]:
@@ -224,11 +227,17 @@ class Budget:
 
     def fraction_left(self, amounts: Floats) -> float:
         """The part of the budget that is left, in [0, 1], rounded down; additive δ apart."""
-        return _left_of(float(self.filter.used_fraction(self, amounts)))
+        return self.fractions_left(amounts[np.newaxis])[0]
 
     def fractions_left(self, rows: Floats) -> list[float]:
         """The same for every row of amounts."""
-        return [_left_of(used) for used in self.filter.used_fraction(self, rows).tolist()]
+        used = self.filter.used_fraction(self, rows)
+        # The quotient and its limit are each rounded. A share may be infinite, which leaves nothing.
+        rest = 1.0 - used * _ROUNDED
+        with np.errstate(invalid="ignore"):
+            left = np.nextafter(rest - 4.0 * np.spacing(np.abs(rest)), -np.inf)
+        found: list[float] = np.where(used == 0.0, 1.0, np.fmax(0.0, left)).tolist()
+        return found
 
     @cached_property
     def usable_limits(self) -> tuple[NDArray[np.intp], Floats]:
@@ -257,7 +266,9 @@ class Budget:
         for name in self.filter.divisible:
             if name in self.target:
                 share = fraction if name != "mu" else math.sqrt(fraction)
-                left[name] = _scaled_down(self.target[name], share)
+                part = self.target[name] * share
+                rounded = part if share == 1.0 else math.nextafter(part - 4.0 * math.ulp(part), -math.inf)
+                left[name] = max(0.0, rounded)
         if "delta" in self.target:
             left["delta"] = self.target["delta"]
         return left
@@ -265,13 +276,6 @@ class Budget:
 
 _FLOORS = 8
 _ROUNDED = 1.0 + 2.0**-51
-
-
-def _repetitions(left: int, more: int, times: int) -> int:
-    """How often ``more`` fits into ``left``, up to ``times``."""
-    if left < 0:
-        return 0
-    return min(times, left // more) if more else times
 
 
 def _exactly(budget: Budget) -> Budget:
@@ -288,20 +292,6 @@ def _exact_as_texts(exact: tuple[Fraction, ...], limits: Floats) -> list[str | N
 def _exact_from_texts(texts: list[str | None], limits: list[float]) -> tuple[Fraction, ...]:
     pairs = zip(texts, limits, strict=True)
     return tuple(Fraction(limit) if text is None else Fraction(text) for text, limit in pairs)
-
-
-def _left_of(used: float) -> float:
-    """What is left where so much is used, rounded down: the quotient and its limit are each rounded."""
-    return 1.0 if used == 0.0 else max(0.0, _round_down(1.0 - used * _ROUNDED))
-
-
-def _scaled_down(value: float, share: float) -> float:
-    return value if share == 1.0 else max(0.0, _round_down(value * share))
-
-
-def _round_down(value: float) -> float:
-    """``widen(value, Direction.DOWN, ulps=4)`` for a plain float, which every answer shows some of."""
-    return math.nextafter(value - 4.0 * math.ulp(value), -math.inf)
 
 
 def _read(fields: Any) -> tuple[Filter, dict[str, Any]]:

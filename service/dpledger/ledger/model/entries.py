@@ -16,6 +16,7 @@ from typing import Any
 
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.exact import Exact
+from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.model.budget import Budget
@@ -86,6 +87,11 @@ class Charge:
             digest.update(b"\0" + self.accounting.encode() + b"\0")
             digest.update(self.cost.orders.astype("<f8").tobytes())
         return digest.digest()
+
+    def is_for(self, budget: Budget, adjacency: Adjacency, *, allocated: bool = False) -> bool:
+        """Whether it was computed for this rule and adjacency, within an allocation or not."""
+        fits = self.basis == budget.basis and self.step.adjacency is adjacency
+        return fits and (self.accounting is not None) is allocated
 
     def exactly(self, budget: Budget) -> Exact:
         """What one such step adds to a ledger with this budget, exactly; the last answer is remembered."""

@@ -158,7 +158,8 @@ class Filter(abc.ABC):
         if self.one_suffices:
             least: Floats = shares.min(axis=-1, initial=1.0)
             return least
-        exceeded = _exceeds_a_zero_limit(budget, amounts)
+        zero = budget.limits[:-1] <= 0.0
+        exceeded = ((amounts[..., :-1] > budget.limits[:-1]) & zero).any(axis=-1)
         return np.where(exceeded, np.inf, shares.max(axis=-1, initial=0.0))
 
     def binding(self, budget: "Budget", amounts: Floats) -> int:
@@ -183,7 +184,7 @@ class Filter(abc.ABC):
 
     def magnitude(self, budget: "Budget", amounts: Floats) -> float:
         """One number that orders sums of amounts, whatever the limits are."""
-        return float(amounts[(budget.size - 1) // 2])
+        return float(amounts[(amounts.size - 1) // 2])
 
     def terms_left(self, budget: "Budget", committed: Exact) -> dict[str, Any]:
         """Terms of what is left of the whole that do not follow from the fraction, rounded down."""
@@ -213,11 +214,6 @@ class Filter(abc.ABC):
     def explain_refusal(self, budget: "Budget", step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
         """Which coordinate has no room for the amounts of a step, and, as ``advice``, what would help."""
         return {}
-
-
-def _exceeds_a_zero_limit(budget: "Budget", amounts: Floats) -> NDArray[np.bool_]:
-    limits = budget.limits[:-1]
-    return np.asarray(((amounts[..., :-1] > limits) & (limits <= 0.0)).any(axis=-1))
 
 
 _FILTERS: dict[str, Filter] = {}

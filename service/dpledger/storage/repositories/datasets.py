@@ -25,7 +25,7 @@ from dpledger.storage.engine.codec import (
 )
 from dpledger.storage.engine.failures import Busy
 from dpledger.storage.engine.search import mentioning, pattern_of
-from dpledger.storage.engine.session import Row, Session, in_list, select_in_list
+from dpledger.storage.engine.session import Row, Session, in_list, queries_in_list
 from dpledger.storage.read_models.fractions import WHOLE
 from dpledger.storage.repositories.budgets import budget_from_document, find_budget, put_in_force
 from dpledger.storage.repositories.surrogate_ids import next_number
@@ -142,7 +142,8 @@ def _page(searching: bool) -> Select[Any]:
 def lock_datasets(session: Session, names: Sequence[str]) -> dict[str, LedgerState]:
     """Lock datasets in the order of their names and read their states."""
     states: dict[str, LedgerState] = {}
-    for row in select_in_list(session, _lock, sorted(set(names))):
+    [found] = session.rows_of_each([queries_in_list(_lock, sorted(set(names)))])
+    for row in found:
         stored: _Stored | None = session.recall(("state", row[2]))
         # Every column is compared: a row that somebody else has touched is read anew.
         states[row[3]] = stored.state if stored is not None and stored.row == row else _read(session, row)
