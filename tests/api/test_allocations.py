@@ -166,6 +166,19 @@ def test_an_allocation_is_made_once_per_key(shared: Service) -> None:
     assert shared.budget()["allocations"]["open"] == 1
 
 
+def test_a_budget_that_was_returned_in_full_is_verified_and_handed_out_again(shared: Service) -> None:
+    for name in ("team-a", "team-b"):
+        made(allocate(shared, name, 1.5))
+    for name in ("team-b", "team-a"):
+        made(give_back(shared, name))
+    shared.verified()
+    assert shared.budget()["remaining"] == {"fraction": 1.0, "epsilon": 3.0, "delta": 1e-5}
+
+    made(allocate(shared, "team-c", 0.3))
+
+    shared.verified()
+
+
 def test_a_name_is_taken_for_good(shared: Service) -> None:
     made(allocate(shared, "team-a"))
     assert problem(allocate(shared, "team-a"), 409, "already-exists")["name"] == "team-a"

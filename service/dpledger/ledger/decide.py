@@ -435,7 +435,10 @@ def _allocate(state: LedgerState, command: Allocate) -> Applied:
 def _return(state: LedgerState, allocation: Allocation) -> Applied:
     assert allocation.is_untouched, "what may have been released is never given back"
     assert isinstance(state.whole, ExactTotals), "shared budgets add exact numbers"
-    left = replace(state.whole, exact_spent=state.whole.exact_spent.minus(allocation.amounts, 1))
+    rest = state.whole.exact_spent.minus(allocation.amounts, 1)
+    # Nothing at all is stored without a denominator, and must be the same when it is replayed.
+    rest = rest if any(rest.numerators) else Exact.zero(state.whole.size)
+    left = replace(state.whole, exact_spent=rest)
     returned = replace(allocation, returned=True, entries=allocation.entries + 1)
     return Applied(replace(state, whole=left), allocation=returned)
 
