@@ -225,7 +225,7 @@ class AsyncDataset:
         return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
 
     def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        """The ledger's entries, all or those of a ``kind``, ``run``, ``partition`` or ``allocation``."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
 
     def runs(self) -> AsyncIterator[dict[str, Any]]:
@@ -246,10 +246,14 @@ class AsyncDataset:
         return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     async def forecast(
-        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+        self,
+        releases: Releases,
+        sample: Sample | None = None,
+        partition: str | None = None,
+        allocation: str | None = None,
     ) -> dict[str, Any]:
-        """How many more such steps fit, as ``fits``."""
-        call = _calls.forecasting(self.name, releases, sample, partition)
+        """How many more such steps fit, as ``fits``; of a ``shared`` budget, in one ``allocation``."""
+        call = _calls.forecasting(self.name, releases, sample, partition, allocation)
         return (await self.ledger._wire.perform(call)).body
 
     def run(

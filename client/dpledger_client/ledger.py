@@ -295,7 +295,7 @@ class Dataset:
         return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
 
     def entries(self, **chosen: Any) -> Iterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        """The ledger's entries, all or those of a ``kind``, ``run``, ``partition`` or ``allocation``."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
 
     def runs(self) -> Iterator[dict[str, Any]]:
@@ -316,10 +316,15 @@ class Dataset:
         return self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     def forecast(
-        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+        self,
+        releases: Releases,
+        sample: Sample | None = None,
+        partition: str | None = None,
+        allocation: str | None = None,
     ) -> dict[str, Any]:
-        """How many more such steps fit, as ``fits``."""
-        return self.ledger._wire.perform(_calls.forecasting(self.name, releases, sample, partition)).body
+        """How many more such steps fit, as ``fits``; of a ``shared`` budget, in one ``allocation``."""
+        call = _calls.forecasting(self.name, releases, sample, partition, allocation)
+        return self.ledger._wire.perform(call).body
 
     def run(
         self,

@@ -455,6 +455,8 @@ def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
 
     states = {each["name"]: (each["state"], each["entries"]) for each in dataset.allocations()}
     assert states == {"team-a": ("open", 3), "spare": ("returned", 1)}
+    assert dataset.forecast(STEP, allocation="team-a")["fits"] > 0
+    assert {entry["run"] for entry in dataset.entries(allocation="team-a", kind="authorized")} == {"job"}
     with pytest.raises(InvalidRequest, match="returned"):
         spare.release(STEP, np.zeros(2))
     with pytest.raises(InvalidRequest, match="allocations"):

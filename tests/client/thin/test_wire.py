@@ -187,6 +187,16 @@ def test_queries_that_record_nothing_carry_no_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("part", [{}, {"partition": "p"}, {"allocation": "team-a"}])
+def test_a_forecast_names_the_part_that_it_is_of(part: dict[str, Any]) -> None:
+    service = FakeService(lambda _: httpx2.Response(200, json={"fits": 3}))
+
+    _ledger(service).dataset("d").forecast(STEP, **part)
+
+    body = json.loads(service.requests[0].content)
+    assert {name: value for name, value in body.items() if name != "releases"} == part
+
+
 def test_retries_end(pauses: list[float]) -> None:
     service = FakeService(*[dropped] * 50)
     ledger = _ledger(service, pauses, attempts=4)
