@@ -7,7 +7,10 @@ from typing import Any
 
 from dpledger_client.errors import AlreadyExists, BudgetChangedWarning, DatasetMismatch
 
-__all__ = ["FIRST_ENTRY", "compare_opened"]
+__all__ = ["EXIST_OK_NOTE", "FIRST_ENTRY", "compare_opened"]
+
+EXIST_OK_NOTE = "open(…, exist_ok=True) takes a dataset that is open already, if it is this one"
+"""Added to a refusal of a taken name, which most often means a script that is run again."""
 
 FIRST_ENTRY = "/entries/1"
 """Where a dataset's opening is recorded."""
@@ -26,7 +29,8 @@ def compare_opened(
 
     A budget may have been changed on record since the opening, and a notebook that is run again still asks
     for the first one. So the budget asked for must be the one of the opening or the present one; where
-    it is not the present one, that is warned of. A ``plan`` is not kept, and not compared.
+    it is not the present one, that is warned of. The ``plan`` of an ``rdp`` budget is not kept, and not
+    compared; the items of a plan budget are.
 
     Parameters
     ----------
@@ -70,6 +74,28 @@ def _present(shown: Mapping[str, Any], limit: Mapping[str, Any]) -> "_Described"
     return _Described({**rule, "target": target, "limits": limits})
 
 
+def _is_item(asked: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
+    """Whether an item is the one that was asked for; ``most`` is whatever number was found."""
+    sent = json.loads(json.dumps(asked))  # as it travels: a tuple is a list then
+    wanted = {"sample": {"scheme": "full"}, **sent} if "releases" in sent else sent
+    if wanted.get("times") == "most":
+        wanted["times"] = kept.get("times")
+    return _without_defaults(wanted) == _without_defaults(kept)
+
+
+def _without_defaults(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item without what the ledger leaves out: a count of one, and purposes."""
+    releases = [
+        {
+            name: value
+            for name, value in release.items()
+            if name != "purpose" and (name, value) != ("count", 1)
+        }
+        for release in item.get("releases", ())
+    ]
+    return {**item, "releases": releases}
+
+
 class _Described:
     """A budget as the ledger keeps it."""
 
@@ -81,6 +107,7 @@ class _Described:
     def wire(self) -> dict[str, Any]:
         """In the words of a request."""
         own = {"accounting": self._document["accounting"], **self._target}
+        own |= {"items": self._items} if self._items else {}
         if self._document["accounting"] != "rdp-curve" or self._target.keys() & set(_AMOUNTS):
             return own
         return own | {"orders": self._document["orders"], "epsilons": self._document["limits"][:-1]}
@@ -92,7 +119,17 @@ class _Described:
         if (budget.get("additive_delta") or 0.0) != self._target.get("additive_delta", 0.0):
             return False
         amounts = [name for name in _AMOUNTS if budget.get(name) is not None]
-        return all(self._target.get(name) == budget[name] for name in amounts) and self._has_orders(budget)
+        same = all(self._target.get(name) == budget[name] for name in amounts)
+        return same and self._has_orders(budget) and self._has_items(budget)
+
+    @property
+    def _items(self) -> list[Mapping[str, Any]]:
+        """The items of a plan: the opening keeps them among its details, a dataset shows them."""
+        return list(self._document.get("details", self._target).get("items", ()))
+
+    def _has_items(self, budget: Mapping[str, Any]) -> bool:
+        asked = budget.get("items") or ()
+        return len(asked) == len(self._items) and all(map(_is_item, asked, self._items))
 
     def _has_orders(self, budget: Mapping[str, Any]) -> bool:
         orders = [budget["order"]] if budget.get("order") is not None else budget.get("orders")

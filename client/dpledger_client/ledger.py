@@ -14,7 +14,7 @@ from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
-from dpledger_client._opening import FIRST_ENTRY, compare_opened
+from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_opened
 from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
@@ -246,6 +246,7 @@ class Dataset:
             answer = self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
             if not exist_ok:
+                taken.add_note(EXIST_OK_NOTE)
                 raise
             opened = self.ledger._get(_calls.dataset_path(self.name, FIRST_ENTRY))
             compare_opened(call.body, self.show(), self.budget().limit, opened, taken)

@@ -476,3 +476,10 @@ def test_the_async_client_ends_its_retries(pauses: list[float]) -> None:
     with pytest.raises(NoAnswer):
         asyncio.run(ledger.key_set())
     assert len(pauses) == 1
+
+
+@pytest.mark.parametrize("token", ["dpl_…", "dpl_abc_secret\n"])
+def test_a_token_that_cannot_be_sent_is_refused_at_once_and_not_repeated(token: str) -> None:
+    with pytest.raises(ValueError, match="dpledger token create") as raised:
+        Ledger("http://ledger", token=token)
+    assert token not in str(raised.value)
