@@ -8,6 +8,7 @@ import pytest
 from dpledger_client import (
     BudgetChangedWarning,
     BudgetExhausted,
+    BudgetWarning,
     Dataset,
     DatasetMismatch,
     Ledger,
@@ -147,6 +148,7 @@ def test_a_plan_that_was_lowered_since_is_warned_of(ledger: Ledger) -> None:
     plan = [{"name": "looks", "releases": [LOOK], "times": 5}]
     dataset.open(plan=plan, epsilon=1.0, delta=1e-5)
     lower = {"accounting": "plan", "items": [{"name": "looks", "times": 3}]}
-    dataset.change_budget(lower, "a smaller study", sequence=dataset.budget().sequence)
+    with pytest.warns(BudgetWarning, match="largest that was ever in force"):
+        dataset.change_budget(lower, "a smaller study", sequence=dataset.budget().sequence)
     with pytest.warns(BudgetChangedWarning, match="changed since"):
         dataset.open(plan=plan, epsilon=1.0, delta=1e-5, exist_ok=True)
