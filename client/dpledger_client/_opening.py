@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpledger_client.errors import AlreadyExists, BudgetChangedWarning, DatasetMismatch
@@ -29,8 +29,7 @@ def compare_opened(
 
     A budget may have been changed on record since the opening, and a notebook that is run again still asks
     for the first one. So the budget asked for must be the one of the opening or the present one; where
-    it is not the present one, that is warned of. The ``plan`` of an ``rdp`` budget is not kept, and not
-    compared; the items of a plan budget are.
+    it is not the present one, that is warned of. The plan of a Rényi budget is not kept, and not compared.
 
     Parameters
     ----------
@@ -71,29 +70,33 @@ def _present(shown: Mapping[str, Any], limit: Mapping[str, Any]) -> "_Described"
     target = {name: value for name, value in shown["budget"].items() if name != "accounting"}
     limits = [*limit.get("epsilons", ()), limit.get("additive_delta", 0.0)]
     rule = {"accounting": shown["budget"]["accounting"], "orders": shown.get("orders", [])}
-    return _Described({**rule, "target": target, "limits": limits})
+    details = {"items": shown["budget"].get("items", [])}
+    return _Described({**rule, "target": target, "limits": limits, "details": details})
 
 
-def _is_item(asked: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
-    """Whether an item is the one that was asked for; ``most`` is whatever number was found."""
-    sent = json.loads(json.dumps(asked))  # as it travels: a tuple is a list then
-    wanted = {"sample": {"scheme": "full"}, **sent} if "releases" in sent else sent
-    if wanted.get("times") == "most":
-        wanted["times"] = kept.get("times")
-    return _without_defaults(wanted) == _without_defaults(kept)
+def _is_item(asked: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether an item of a plan is the one asked for."""
+    if asked.get("times") == "most":
+        asked = {**asked, "times": found.get("times")}
+    return _plain_item(asked) == _plain_item(found)
 
 
-def _without_defaults(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item without what the ledger leaves out: a count of one, and purposes."""
-    releases = [
-        {
-            name: value
-            for name, value in release.items()
-            if name != "purpose" and (name, value) != ("count", 1)
-        }
-        for release in item.get("releases", ())
+def _plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item without what does not tell it from another: purposes, defaults, the order of releases."""
+    plain = {name: value for name, value in item.items() if value is not None}
+    if "releases" not in plain:
+        return plain
+    kept = [
+        {name: value for name, value in release.items() if name != "purpose"} for release in plain["releases"]
     ]
-    return {**item, "releases": releases}
+    releases = sorted(({"count": 1, **release} for release in kept), key=_by_text)
+    return {"sample": {"scheme": "full"}, **plain, "releases": releases}
+
+
+def _by_text(release: Mapping[str, Any]) -> str:
+    # 1 and 1.0 are the same number, and must be sorted alike.
+    plain = {name: float(value) if isinstance(value, int) else value for name, value in release.items()}
+    return json.dumps(plain, sort_keys=True)
 
 
 class _Described:
@@ -123,13 +126,17 @@ class _Described:
         return same and self._has_orders(budget) and self._has_items(budget)
 
     @property
-    def _items(self) -> list[Mapping[str, Any]]:
-        """The items of a plan: the opening keeps them among its details, a dataset shows them."""
-        return list(self._document.get("details", self._target).get("items", ()))
+    def _items(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = self._document.get("details", {}).get("items", [])
+        return found
 
     def _has_items(self, budget: Mapping[str, Any]) -> bool:
-        asked = budget.get("items") or ()
-        return len(asked) == len(self._items) and all(map(_is_item, asked, self._items))
+        """Whether a plan has the items that are asked for; as many as fit are what was found to fit."""
+        asked = budget.get("items")
+        if asked is None:
+            return True
+        pairs = zip(asked, self._items, strict=False)
+        return len(asked) == len(self._items) and all(_is_item(*pair) for pair in pairs)
 
     def _has_orders(self, budget: Mapping[str, Any]) -> bool:
         orders = [budget["order"]] if budget.get("order") is not None else budget.get("orders")

@@ -180,7 +180,8 @@ BUDGETS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 
 def test_every_kind_of_budget_is_known() -> None:
-    assert set(filter_names()) == BUDGETS.keys()
+    # Steps of a shared budget are charged to an allocation, whose budget is of one of the other kinds.
+    assert set(filter_names()) - {"shared"} == BUDGETS.keys()
     assert BUDGETS.keys() <= RESERVED_AT_COST
 
 

@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpledger_client import BudgetExhausted, Dataset, Ledger, insecure_testing_noise
+from dpledger_client import (
+    BudgetChangedWarning,
+    BudgetExhausted,
+    BudgetWarning,
+    Dataset,
+    DatasetMismatch,
+    Ledger,
+    insecure_testing_noise,
+)
 from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Method, Result, minimize
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
@@ -109,3 +117,38 @@ def test_the_largest_plan_trains_to_its_end(ledger: Ledger) -> None:
     long = DPSGD(count + 10, batch_size=12, clip=1.0, noise_multiplier=3.0, step_size=0.5)
     result = train(most, long)
     assert (result.iterations, result.stop_reason) == (count, "budget-exhausted")
+
+
+LOOK: dict[str, Any] = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 40.0}
+PLAN: list[dict[str, Any]] = [
+    {"name": "looks", "releases": [LOOK, {**LOOK, "noise_std": 50, "purpose": "evaluate"}], "times": "most"},
+    {"name": "cap", "gdp": {"mu": 0.1}},
+]
+
+
+def test_a_notebook_that_is_run_again_finds_its_plan(ledger: Ledger) -> None:
+    dataset = ledger.dataset(fresh_name())
+    dataset.open(plan=PLAN, epsilon=1.0, delta=1e-5)
+    again = [{**PLAN[0], "releases": [{**LOOK, "noise_std": 50.0}, LOOK]}, PLAN[1]]
+    for items in (PLAN, again):
+        dataset.open(plan=items, epsilon=1.0, delta=1e-5, exist_ok=True)
+
+    for other in (
+        [PLAN[0]],
+        [{**PLAN[0], "times": 1}, PLAN[1]],
+        [{**PLAN[0], "releases": [LOOK]}, PLAN[1]],
+        [PLAN[0], {"name": "cap", "gdp": {"mu": 0.2}}],
+    ):
+        with pytest.raises(DatasetMismatch, match="items"):
+            dataset.open(plan=other, epsilon=1.0, delta=1e-5, exist_ok=True)
+
+
+def test_a_plan_that_was_lowered_since_is_warned_of(ledger: Ledger) -> None:
+    dataset = ledger.dataset(fresh_name())
+    plan = [{"name": "looks", "releases": [LOOK], "times": 5}]
+    dataset.open(plan=plan, epsilon=1.0, delta=1e-5)
+    lower = {"accounting": "plan", "items": [{"name": "looks", "times": 3}]}
+    with pytest.warns(BudgetWarning, match="largest that was ever in force"):
+        dataset.change_budget(lower, "a smaller study", sequence=dataset.budget().sequence)
+    with pytest.warns(BudgetChangedWarning, match="changed since"):
+        dataset.open(plan=plan, epsilon=1.0, delta=1e-5, exist_ok=True)
