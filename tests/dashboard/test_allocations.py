@@ -96,8 +96,21 @@ def test_entries_name_their_allocation_and_can_be_chosen_by_it(shared: Service, 
     assert "from allocation" in page
     assert entries_in(visitor.page("/datasets/adult?allocation=team-a&run=run-1")) == [6, 4]
     assert entries_in(visitor.page("/datasets/adult?allocation=team-a&run=other")) == []
-    assert entries_in(visitor.page("/datasets/adult?kind=allocated")) == [3, 2]
+    opened = visitor.page("/datasets/adult?kind=allocated")
+    assert entries_in(opened) == [3, 2]
+    assert re.findall(r"to allocation <a [^>]*>([^<]+)</a>", opened) == ["team-b", "team-a"]
     assert "team-b" in visitor.page("/datasets/adult/entries/5")
+
+
+def test_a_budget_that_is_all_allocated_is_not_called_used_up(shared: Service, visitor: Visitor) -> None:
+    allocate(shared, "team-a", epsilon=3.0)
+
+    now = section(visitor.page("/datasets/adult"), "now")
+
+    assert "All allocated" in now
+    assert "Steps are authorized within allocations" in now
+    assert "Used up" not in now
+    made(shared.authorize(QUIET, allocation="team-a"))
 
 
 def test_a_run_is_shown_by_its_entries(shared: Service, visitor: Visitor) -> None:
