@@ -219,8 +219,7 @@ class PrivacyLossDistribution:
         width = math.sqrt(12.0 / _GRADED * allowed * shape.sensitivity() / self.draws)
         lumps = [pair for pair, _ in self.items if pair.atomic]
         if lumps and self.draws <= _FEW_DRAWS:
-            coarse = max(1.0, BOUNDS_TOLERANCE / tolerance)  # atoms blur by a width: no finer than it pays
-            width = min(width, 4.0 * coarse * allowed / math.sqrt(self.draws))
+            width = min(width, 4.0 * allowed / math.sqrt(self.draws))
         width = max(min(width, self._narrowest(grid.cumulants, shape)), 1e-300)
         if lumps and abs(lumps[0].anchor) > width:  # both ends of a symmetric support on the grid
             width = 2.0 * abs(lumps[0].anchor) / math.ceil(2.0 * abs(lumps[0].anchor) / width)
@@ -320,10 +319,17 @@ class PrivacyLossDistribution:
     def _epsilon(self, delta: float, grid: _Grid) -> float:
         shape = grid.shape
         guess = shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300) - 0.5 * shape.deviation
-        floor = max(guess, 0.0)
+        # The saddle point of a few losses may lie far from the answer, and so may a floor taken from it.
+        floor = 0.0 if self._is_short(grid) else max(guess, 0.0)
         found = self._upper(grid, floor).epsilon(delta)
         # At most the floor: the answer may lie below it.
         return self._upper(grid, 0.0).epsilon(delta) if 0.0 < found <= floor else found
+
+    def _is_short(self, grid: _Grid) -> bool:
+        """Whether few losses are added up, and all of their sum fits into one transform."""
+        spans = ((pair.span(grid.mass), times) for pair, times in self.items)
+        length = sum(times * (high - low) for (low, high), times in spans) / grid.width
+        return self.draws <= _FEW_DRAWS and length <= _MOST_POINTS
 
     def _delta(self, epsilon: float, grid: _Grid) -> float:
         return self._upper(grid, epsilon).delta(epsilon)
@@ -449,6 +455,16 @@ def _mass_from(factors: Sequence[Factor], index: int, grid: _Grid) -> float:
     return math.exp(min(logs, 0.0)) * (1.0 + 1e-12)
 
 
+def _log_quotient(above: Floats, below: Floats) -> Floats:
+    """log(above/below), rounded up by 1e-12 where the quotient is no float."""
+    with np.errstate(over="ignore"):
+        quotient = above / below
+    huge = np.isinf(quotient)
+    found: Floats = np.log(np.where(huge, 1.0, quotient))
+    found[huge] = np.log(above[huge]) - np.log(below[huge]) + 1e-12
+    return found
+
+
 @dataclass(frozen=True)
 class _Tail:
     """Losses above 0 of a measure that dominates, with tail sums of P and of Q = e^(−loss)·P."""
@@ -500,7 +516,7 @@ class _Tail:
             return self.floor
         # Where e^(−loss) is no float, log(A/B) is at most the largest loss.
         seen = q[some] > _TINY
-        ratio = np.log(over[some][seen] / (q[some][seen] * (1.0 - slack)))
+        ratio = _log_quotient(over[some][seen], q[some][seen] * (1.0 - slack))
         largest = (
             float(ratio.max(initial=-math.inf if seen.all() else float(self.losses[-1]) - reference))
             + reference
