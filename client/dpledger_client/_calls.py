@@ -165,9 +165,12 @@ def costing(
     return asking("costs", {**step_body(releases, sample), "adjacency": adjacency, **chosen})
 
 
-def forecasting(dataset: str, releases: Releases, sample: Sample | None, partition: str | None) -> Call:
+def forecasting(
+    dataset: str, releases: Releases, sample: Sample | None, partition: str | None, allocation: str | None
+) -> Call:
     """Ask how many more such steps fit."""
-    chosen = {} if partition is None else {"partition": partition}
+    part = {"partition": partition, "allocation": allocation}
+    chosen = {name: value for name, value in part.items() if value is not None}
     return Call("POST", dataset_path(dataset, "/forecast"), {**step_body(releases, sample), **chosen})
 
 

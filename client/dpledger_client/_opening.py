@@ -7,7 +7,10 @@ from typing import Any
 
 from dpledger_client.errors import AlreadyExists, BudgetChangedWarning, DatasetMismatch
 
-__all__ = ["FIRST_ENTRY", "compare_opened"]
+__all__ = ["EXIST_OK_NOTE", "FIRST_ENTRY", "compare_opened"]
+
+EXIST_OK_NOTE = "open(…, exist_ok=True) takes a dataset that is open already, if it is this one"
+"""Added to a refusal of a taken name, which most often means a script that is run again."""
 
 FIRST_ENTRY = "/entries/1"
 """Where a dataset's opening is recorded."""

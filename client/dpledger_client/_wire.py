@@ -37,6 +37,9 @@ class Connection:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must start with http:// or https://, found {self.url!r}")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            # Not repeated here: it may be a token with one wrong character.
+            raise ValueError("token must be what `dpledger token create` prints, dpl_<id>_<secret>")
 
     def settings(self, transport: Any, token: str | None) -> dict[str, Any]:
         """The arguments of an HTTP client."""

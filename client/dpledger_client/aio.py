@@ -14,7 +14,7 @@ from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
-from dpledger_client._opening import FIRST_ENTRY, compare_opened
+from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_opened
 from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
@@ -181,6 +181,7 @@ class AsyncDataset:
             answer = await self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
             if not exist_ok:
+                taken.add_note(EXIST_OK_NOTE)
                 raise
             opened = await self.ledger._get(_calls.dataset_path(self.name, FIRST_ENTRY))
             shown, limit = await self.show(), (await self.budget()).limit
@@ -225,7 +226,7 @@ class AsyncDataset:
         return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
 
     def entries(self, **chosen: Any) -> AsyncIterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        """The ledger's entries, all or those of a ``kind``, ``run``, ``partition`` or ``allocation``."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
 
     def runs(self) -> AsyncIterator[dict[str, Any]]:
@@ -246,10 +247,14 @@ class AsyncDataset:
         return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     async def forecast(
-        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+        self,
+        releases: Releases,
+        sample: Sample | None = None,
+        partition: str | None = None,
+        allocation: str | None = None,
     ) -> dict[str, Any]:
-        """How many more such steps fit, as ``fits``."""
-        call = _calls.forecasting(self.name, releases, sample, partition)
+        """How many more such steps fit, as ``fits``; of a ``shared`` budget, in one ``allocation``."""
+        call = _calls.forecasting(self.name, releases, sample, partition, allocation)
         return (await self.ledger._wire.perform(call)).body
 
     def run(

@@ -111,6 +111,11 @@ class Refused(DPLedgerError):
         return int(self.problem.get("status", 0))
 
 
+def _sentence(text: str) -> str:
+    """With a capital and a full stop, so that it can stand beside others."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
 class BudgetExhausted(Refused):
     """The budget does not cover what was asked. Nothing was charged."""
 
@@ -137,13 +142,17 @@ class BudgetExhausted(Refused):
         return " ".join([super().__str__(), *self._fits_in_words()])
 
     def _fits_in_words(self) -> list[str]:
-        """What is used up or binds, and the service's advice as it comes."""
-        fits, words = self.fits, []
+        """The service's advice as sentences; without any, what is used up, binds or is left to allocate."""
+        fits, left = self.fits, self.remaining
+        if fits.get("advice"):
+            return [_sentence(str(advice)) for advice in fits["advice"]]
         if fits.get("item") is not None:
-            words.append(f"Item {fits['item']!r} of the plan is used up.")
+            return [f"Item {fits['item']!r} of the plan is used up."]
         if fits.get("order") is not None:
-            words.append(f"Order {fits['order']:g} binds.")
-        return words + [str(sentence) for sentence in fits.get("advice") or ()]
+            return [f"Order {fits['order']:g} binds."]
+        if "epsilon" in self.requested and "epsilon" in left:
+            return [f"What is left to allocate is epsilon {left['epsilon']!r}, delta {left['delta']!r}."]
+        return []
 
     def _member(self, name: str) -> dict[str, Any]:
         member: dict[str, Any] = self.problem.get(name) or {}

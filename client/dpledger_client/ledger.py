@@ -14,7 +14,7 @@ from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
-from dpledger_client._opening import FIRST_ENTRY, compare_opened
+from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_opened
 from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
@@ -246,6 +246,7 @@ class Dataset:
             answer = self.ledger._send_idempotent(call)
         except AlreadyExists as taken:
             if not exist_ok:
+                taken.add_note(EXIST_OK_NOTE)
                 raise
             opened = self.ledger._get(_calls.dataset_path(self.name, FIRST_ENTRY))
             compare_opened(call.body, self.show(), self.budget().limit, opened, taken)
@@ -295,7 +296,7 @@ class Dataset:
         return self.ledger._pages(_calls.dataset_path(self.name, "/partitions"))
 
     def entries(self, **chosen: Any) -> Iterator[dict[str, Any]]:
-        """The ledger's entries, all or those of a ``kind``, ``run`` or ``partition``."""
+        """The ledger's entries, all or those of a ``kind``, ``run``, ``partition`` or ``allocation``."""
         return self.ledger._pages(_calls.dataset_path(self.name, "/entries"), **chosen)
 
     def runs(self) -> Iterator[dict[str, Any]]:
@@ -316,10 +317,15 @@ class Dataset:
         return self.ledger._get(_calls.dataset_path(self.name, "/verification"))
 
     def forecast(
-        self, releases: Releases, sample: Sample | None = None, partition: str | None = None
+        self,
+        releases: Releases,
+        sample: Sample | None = None,
+        partition: str | None = None,
+        allocation: str | None = None,
     ) -> dict[str, Any]:
-        """How many more such steps fit, as ``fits``."""
-        return self.ledger._wire.perform(_calls.forecasting(self.name, releases, sample, partition)).body
+        """How many more such steps fit, as ``fits``; of a ``shared`` budget, in one ``allocation``."""
+        call = _calls.forecasting(self.name, releases, sample, partition, allocation)
+        return self.ledger._wire.perform(call).body
 
     def run(
         self,

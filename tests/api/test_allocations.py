@@ -157,6 +157,15 @@ def test_more_than_is_left_is_refused_for_good(shared: Service, epsilon: float, 
     made(allocate(shared, "second", epsilon, delta=delta))
 
 
+def test_a_plan_beyond_the_allocation_is_refused_in_its_own_numbers(shared: Service) -> None:
+    items = [{"name": "look", "releases": [{**GAUSSIAN, "noise_std": 0.5}], "times": 1}]
+    plan = {"accounting": "plan", "items": items}
+
+    refused = problem(allocate(shared, "planned", delta=5e-6, budget=plan), 422, "invalid-input")
+
+    assert "within epsilon 1 at delta 5e-06; this one needs" in refused["detail"]
+
+
 def test_an_allocation_is_made_once_per_key(shared: Service) -> None:
     first = allocate(shared, "team-a", key="k")
     again = allocate(shared, "team-a", key="k")

@@ -1,6 +1,7 @@
 """``dpledger allocation``, through a service and directly on its database."""
 
 import itertools
+import json
 
 import pytest
 
@@ -57,11 +58,43 @@ def test_it_is_told_in_a_line_and_in_a_table(ledger_target: list[str], dataset: 
     assert "ε = 2 at δ = 9e-06" in run("dataset", "show", dataset, *ledger_target).out
 
 
+def test_a_plan_inside_is_shown_with_its_items(
+    ledger_target: list[str], service: Served, dataset: str
+) -> None:
+    plan = {"accounting": "plan", "items": [{"name": "look", "releases": [GAUSSIAN], "times": "most"}]}
+    made = run(*create(dataset, "team-a", "--budget", json.dumps(plan)), *ledger_target).out.splitlines()
+    (item,) = service.get(f"datasets/{dataset}/allocations/team-a")["budget"]["items"]
+    assert made[1].split() == ["item", "takes", "limit"]
+    assert made[3].split()[:1] + made[3].split()[-1:] == ["look", str(item["times"])]
+
+    step = {"run": "run-1", "releases": [GAUSSIAN], "allocation": "team-a"}
+    service.post(f"datasets/{dataset}/authorizations", f"look-{dataset}", step)
+    shown = run("allocation", "show", dataset, "team-a", *ledger_target).out
+    assert shown.count("%") == 1
+    counts = [item["times"], 1, 0, item["times"] - 1]
+    assert shown.splitlines()[-1].split()[:5] == ["look", *map(str, counts)]
+
+
+def test_entries_name_the_allocation_that_they_are_of(
+    ledger_target: list[str], service: Served, dataset: str
+) -> None:
+    assert "allocation" not in run("entries", dataset, *ledger_target).out
+    run(*create(dataset, "team-a"), *ledger_target)
+    step = {"run": "run-1", "releases": [GAUSSIAN], "allocation": "team-a"}
+    service.post(f"datasets/{dataset}/authorizations", f"named-{dataset}", step)
+
+    header, _, *rows = run("entries", dataset, *ledger_target).out.splitlines()
+    at = header.index("allocation")
+    assert [row[at:].split()[0] for row in rows[1:]] == ["team-a", "team-a"]
+
+
 def test_what_is_too_much_or_there_already_is_refused(ledger_target: list[str], dataset: str) -> None:
     run(*create(dataset, "team-a"), *ledger_target)
 
     run(*create(dataset, "team-a"), *ledger_target).failed(3, "already")
-    run(*create(dataset, "team-b", epsilon="2.5"), *ledger_target).failed(3, "does not cover")
+    too_much = run(*create(dataset, "team-b", epsilon="2.5"), *ledger_target)
+    too_much.failed(3, "does not cover")
+    too_much.failed(3, "What is left to allocate is ε = 2, δ = 9e-06.")
     run(*create(dataset, "team-b", "--budget", "zcdp:rho=1"), *ledger_target).failed(2, "rho")
     run("allocation", "show", dataset, "team-b", *ledger_target).failed(4, "team-b")
     run(*create("adult", "team-a"), *ledger_target).failed(3, "not shared")

@@ -83,6 +83,15 @@ def test_a_forecast_says_in_words_why_nothing_fits(
     assert "item evaluate of the plan has 0 of 1 steps left" in reported
 
 
+def test_a_list_says_once_what_is_left_of_a_plan(ledger_target: list[str], tmp_path: Path) -> None:
+    name, _ = _opened(ledger_target, tmp_path)
+
+    row = _words(run("dataset", "list", "--search", name, *ledger_target).out, name)
+
+    assert row[:10] == [name, "plan,", "ε", "=", "1", "at", "δ", "=", "1e-05", "100.0"]
+    assert row.count("%") == 1
+
+
 def test_counts_are_lowered_and_never_raised(ledger_target: list[str], tmp_path: Path) -> None:
     name, _ = _opened(ledger_target, tmp_path)
 

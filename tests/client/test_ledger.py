@@ -15,6 +15,7 @@ from dpledger_client import (
     Authorization,
     BudgetChangedWarning,
     BudgetExhausted,
+    BudgetWarning,
     Dataset,
     DatasetMismatch,
     Forbidden,
@@ -252,6 +253,15 @@ def test_a_budget_is_changed_as_it_was_seen(dataset: Dataset) -> None:
     assert dataset.budget().limit["rho"] == 0.75
 
 
+def planned(
+    *more: dict[str, Any], times: int | str = 10, noise_std: float = 100, **release: Any
+) -> dict[str, Any]:
+    """A plan budget with a Gaussian on all records, and more items."""
+    releases = [{"mechanism": "gaussian", "sensitivity": 1, "noise_std": noise_std, **release}]
+    items = [{"name": "step", "releases": releases, "times": times}, *more]
+    return {"accounting": "plan", "epsilon": 1.0, "delta": 1e-6, "items": items}
+
+
 BUDGETS: list[dict[str, Any]] = [
     {"accounting": "zcdp", "rho": 0.5},
     {"accounting": "zcdp", "epsilon": 1.0, "delta": 1e-6},
@@ -262,6 +272,11 @@ BUDGETS: list[dict[str, Any]] = [
     {"accounting": "rdp-curve", "orders": [2, 4.5], "epsilons": [0.5, 1]},
     {"accounting": "rdp-curve", "orders": [2, 4.5], "epsilons": [0.5, 2]},
     {"accounting": "rdp-curve", "orders": [2, 4.25], "epsilons": [0.5, 1]},
+    planned(),
+    planned(times=11),
+    planned(noise_std=101.0),
+    planned({"name": "cap", "gdp": {"mu": 0.02}}),
+    planned({"name": "cap", "gdp": {"mu": 0.01}}),
 ]
 REPLACED = {"adjacency": "replace-one", "unit": "user", "records": 9, "partition_key": "fixed"}
 
@@ -274,8 +289,30 @@ def test_the_same_dataset_can_be_opened_again(
     dataset = open_dataset(budget=budget, **settings)
 
     assert dataset.open(budget, exist_ok=True, **settings) is dataset
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists) as raised:
         dataset.open(budget, **settings)
+    assert "exist_ok=True" in raised.value.__notes__[0]
+
+
+def test_a_plan_that_left_a_count_open_is_the_same_with_the_one_that_was_found(open_dataset: Opener) -> None:
+    dataset = open_dataset(budget=planned(times="most", count=1, purpose="gradient"))
+    (item,) = dataset.show()["budget"]["items"]
+
+    dataset.open(planned(times="most", count=1, purpose="gradient"), exist_ok=True)
+    dataset.open(planned(times=item["times"]), exist_ok=True)
+    with pytest.raises(DatasetMismatch, match=f"'times': {item['times']}"):
+        dataset.open(planned(times=item["times"] - 1), exist_ok=True)
+
+
+def test_a_plan_whose_counts_were_lowered_since_is_warned_of(open_dataset: Opener) -> None:
+    dataset = open_dataset(budget=planned())
+    lower = {"accounting": "plan", "items": [{"name": "step", "times": 5}]}
+    with pytest.warns(BudgetWarning):
+        dataset.change_budget(lower, "less", sequence=1)
+
+    with pytest.warns(BudgetChangedWarning, match="'times': 5"):
+        dataset.open(planned(), exist_ok=True)
+    dataset.open(planned(times=5), exist_ok=True)
 
 
 @pytest.mark.parametrize("asked", BUDGETS, ids=str)
@@ -449,12 +486,14 @@ def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
     first.release(STEP, np.zeros(2))
     with first.reserve(STEP, times=2) as hold:
         hold.release(np.zeros(2))
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(BudgetExhausted, match=r"left to allocate is epsilon 0\.0, delta 0\.0\."):
         dataset.run("job").allocate("late", epsilon=0.1, delta=1e-7, budget={"accounting": "zcdp"})
     dataset.return_allocation("spare", "not needed")
 
     states = {each["name"]: (each["state"], each["entries"]) for each in dataset.allocations()}
     assert states == {"team-a": ("open", 3), "spare": ("returned", 1)}
+    assert dataset.forecast(STEP, allocation="team-a")["fits"] > 0
+    assert {entry["run"] for entry in dataset.entries(allocation="team-a", kind="authorized")} == {"job"}
     with pytest.raises(InvalidRequest, match="returned"):
         spare.release(STEP, np.zeros(2))
     with pytest.raises(InvalidRequest, match="allocations"):

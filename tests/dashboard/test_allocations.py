@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dpledger.storage.read_models.fractions import fractions_left
-from tests.api.service import GAUSSIAN, Service, made
+from tests.api.service import GAUSSIAN, Service, made, problem
 from tests.dashboard.visitor import Visitor, entries_in, section
 
 SHARED = {"accounting": "shared", "epsilon": 3.0, "delta": 1e-5}
@@ -96,8 +96,31 @@ def test_entries_name_their_allocation_and_can_be_chosen_by_it(shared: Service, 
     assert "from allocation" in page
     assert entries_in(visitor.page("/datasets/adult?allocation=team-a&run=run-1")) == [6, 4]
     assert entries_in(visitor.page("/datasets/adult?allocation=team-a&run=other")) == []
-    assert entries_in(visitor.page("/datasets/adult?kind=allocated")) == [3, 2]
+    opened = visitor.page("/datasets/adult?kind=allocated")
+    assert entries_in(opened) == [3, 2]
+    assert re.findall(r"to allocation <a [^>]*>([^<]+)</a>", opened) == ["team-b", "team-a"]
     assert "team-b" in visitor.page("/datasets/adult/entries/5")
+
+
+def test_a_budget_that_is_all_allocated_is_not_called_used_up(shared: Service, visitor: Visitor) -> None:
+    allocate(shared, "team-a", epsilon=3.0)
+
+    now = section(visitor.page("/datasets/adult"), "now")
+
+    assert "All allocated" in now
+    assert "Steps are authorized within allocations" in now
+    assert "Used up" not in now
+    made(shared.authorize(QUIET, allocation="team-a"))
+
+
+def test_a_refused_allocation_is_named_once(shared: Service, visitor: Visitor) -> None:
+    asked = {"name": "team-c", "epsilon": 4.0, "delta": 1e-6, "budget": {"accounting": "zcdp"}}
+    problem(shared.post("/v1/datasets/adult/allocations", asked), 409, "budget-exhausted")
+
+    shown = section(visitor.page("/datasets/adult"), "refusals").split("<tbody>")[1]
+
+    assert "allocation team-c" in shown
+    assert "for allocation" not in shown
 
 
 def test_a_run_is_shown_by_its_entries(shared: Service, visitor: Visitor) -> None:

@@ -170,3 +170,14 @@ def test_long_names_are_cut_where_there_is_little_room() -> None:
     budget = Budget.from_fields({**PLAN, "items": items}, Adjacency.ADD_REMOVE)
 
     assert wording.items_left_text(budget, np.zeros(2)) == f"200 of 200 {'n' * 23}…"
+
+
+def test_a_plan_that_is_used_up_promises_no_change_of_its_counts(service: Service, visitor: Visitor) -> None:
+    once = {"name": "evaluate", "releases": [EVALUATION], "times": 1}
+    service.open(budget={"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": [once]})
+    made(service.authorize(EVALUATION))
+
+    now = section(visitor.page("/datasets/adult"), "now")
+
+    assert "Every item is used up, and no count of a plan is ever raised." in now
+    assert "until an admin changes the budget" not in now

@@ -6,9 +6,10 @@ import typer
 
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.formatting import number, parse_description
+from dpledger.cli.items import show_planned_items, show_used_items
 from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
 from dpledger.cli.output import (
-    amount_text,
+    left_text,
     limit_text,
     number_down,
     percent_left,
@@ -64,6 +65,7 @@ def create_allocation(
     else:
         left = f"{_part(made['remaining'])} of {dataset} is left to allocate"
         typer.echo(f"allocated {made['name']}: {limit_text(made['budget'])}; {left}")
+        show_planned_items(made["budget"])
     for warning in made["warnings"]:
         typer.echo(f"warning: {warning}", err=True)
 
@@ -115,18 +117,19 @@ def show_allocation(
     if as_json:
         return print_json(found)
     held = found["open_reservations"]
-    return show_pairs(
+    show_pairs(
         [
             ("allocation", f"{found['name']} of {dataset}, by entry {found['sequence']}"),
             ("state", found["state"]),
             ("owner", found["owner"]),
             ("takes", _part(found)),
             ("budget", limit_text(found["budget"])),
-            ("left", f"{amount_text(found['remaining'])} ({percent_left(found['fraction'])})"),
+            ("left", left_text(found["remaining"])),
             ("reserved", f"{held} open" if held else None),
             ("entries", str(found["entries"])),
         ]
     )
+    return show_used_items(found)
 
 
 @allocations.command("return")

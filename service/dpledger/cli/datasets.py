@@ -118,11 +118,12 @@ def list_datasets(
 
 def _row(found: Fields) -> list[str]:
     left = found["remaining"]
+    amount, percent = amount_text(left), percent_left(left["fraction"])
     return [
         found["name"],
         limit_text(found["budget"]),
-        amount_text(left),
-        percent_left(left["fraction"]),
+        "" if amount == percent else amount,
+        percent,
         str(found["sequence"]),
         str(found["partitions"]),
         moment_text(found["changed_at"]),

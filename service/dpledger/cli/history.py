@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -59,11 +59,32 @@ def entries(
         page = collect_pages(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
     if as_json:
         return print_json(page)
-    columns = ("entry>", "time (UTC)", "kind", "run", "purpose?", "times>?", "left>", "by?", "hash?")
-    show_table(columns, [_row(each) for each in page["items"]], "no such entries")
+    _show_entries(page["items"])
     if page["next"] is not None:
         typer.echo(f"more: --next {page['next']}")
     return None
+
+
+def _show_entries(found: Sequence[Fields]) -> None:
+    """A table, with a column of allocations where there are any: what is left is left of each then."""
+    columns = ["entry>", "time (UTC)", "kind", "run", "purpose?", "times>?", "left>", "by?", "hash?"]
+    rows = [_row(each) for each in found]
+    parts = [_allocation(each) for each in found]
+    if any(parts):
+        columns.insert(_KIND + 1, "allocation")
+        for row, part in zip(rows, parts, strict=True):
+            row.insert(_KIND + 1, part)
+    show_table(columns, rows, "no such entries")
+
+
+_KIND = 2
+"""The column that says of which kind an entry is."""
+
+
+def _allocation(entry: Fields) -> str:
+    """The allocation that an entry is about: one that it opens is named in its detail."""
+    opens = entry["kind"] == "allocated"
+    return str(entry["detail"]["name"] if opens else entry.get("allocation", ""))
 
 
 def _row(entry: Fields) -> list[str]:

@@ -10,6 +10,7 @@ import httpx2
 
 from dpledger.cli.failures import ExitCode, Failed, failure_of
 from dpledger.cli.ledgers import EntryQuery, Fields, Held, Page, Progress
+from dpledger.cli.output import number_down
 
 __all__ = ["Remote"]
 
@@ -17,6 +18,17 @@ _CONNECT_SECONDS = 5.0
 _LONG_SECONDS = 3600.0
 """How long verification and export may take between two bytes."""
 _UNKNOWN = "whether it was recorded is not known, and --idempotency-key {} asks again without doing it twice"
+
+
+def _left_to_allocate(problem: Fields) -> str:
+    """What a refused allocation could have had, since nothing but the detail is shown; else nothing."""
+    requested, left = problem.get("requested"), problem.get("remaining")
+    if not (isinstance(requested, dict) and isinstance(left, dict) and "epsilon" in requested):
+        return ""
+    epsilon, delta = left.get("epsilon"), left.get("delta")
+    if not (isinstance(epsilon, float) and isinstance(delta, float)):
+        return ""
+    return f" What is left to allocate is ε = {number_down(epsilon)}, δ = {number_down(delta)}."
 
 
 class Remote:
@@ -214,7 +226,7 @@ class Remote:
         if slug in ("unauthenticated", "token-ended"):
             wrong = "no token was given; --token or DPLEDGER_TOKEN names one"
             detail = wrong if self._token is None else "the token is wrong, revoked or expired"
-        return failure_of(slug, response.status_code, f"{self._says}{detail}")
+        return failure_of(slug, response.status_code, f"{self._says}{detail}{_left_to_allocate(problem)}")
 
     def _stranger(self, response: httpx2.Response) -> Failed:
         away = response.status_code in (502, 503, 504)

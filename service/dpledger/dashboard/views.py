@@ -530,12 +530,20 @@ def _entry(budget: Budget, stored: StoredEntry, at: int, within: Mapping[int, Al
         entry.actor,
         entry.run,
         stored.partition_name,
-        stored.allocation_name,
+        _allocation_name(stored),
         _what(stored),
         "" if charge is None else charge.purpose,
         cost,
         stored.fraction,
     )
+
+
+def _allocation_name(stored: StoredEntry) -> str | None:
+    """The allocation that an entry is about: one that it opens is named in its detail."""
+    entry = stored.entry
+    if entry.kind is not EntryKind.ALLOCATED or entry.detail is None:
+        return stored.allocation_name
+    return str(json.loads(entry.detail)["name"])
 
 
 def _what(stored: StoredEntry) -> str:

@@ -198,10 +198,22 @@ def test_a_refusal_says_which_item_is_used_up() -> None:
     )
 
 
-def test_a_refusal_says_which_order_binds_and_gives_the_advice_as_it_comes() -> None:
-    advice = ["Noise of 1.4 would give 12 more steps.", "A plan budget would grant 421 steps."]
+def test_a_refusal_says_which_order_binds() -> None:
+    assert refused(times=0, cost_fraction=0.4, order=10.6).endswith("because Order 10.6 binds.")
+
+
+def test_a_refusal_gives_the_advice_as_sentences_and_nothing_twice() -> None:
+    advice = ["order α = 10.6 binds: 0.1 is left there", "A plan budget would grant 421 steps."]
     words = refused(times=0, cost_fraction=0.4, order=10.6, advice=advice)
-    assert words.endswith(f"Order 10.6 binds. {advice[0]} {advice[1]}")
+    assert words.endswith(
+        "because Order α = 10.6 binds: 0.1 is left there. A plan budget would grant 421 steps."
+    )
+
+
+def test_an_item_that_has_something_left_is_not_called_used_up() -> None:
+    advice = "item reserve of the plan has μ² = 0.002 of 0.0025 left; more noise costs less of it"
+    words = refused(times=0, cost_fraction=0.1, item="reserve", advice=[advice])
+    assert words.endswith("because I" + advice[1:] + ".")
 
 
 def test_a_refusal_without_more_says_what_it_said_before() -> None:

@@ -187,6 +187,16 @@ def test_queries_that_record_nothing_carry_no_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("part", [{}, {"partition": "p"}, {"allocation": "team-a"}])
+def test_a_forecast_names_the_part_that_it_is_of(part: dict[str, Any]) -> None:
+    service = FakeService(lambda _: httpx2.Response(200, json={"fits": 3}))
+
+    _ledger(service).dataset("d").forecast(STEP, **part)
+
+    body = json.loads(service.requests[0].content)
+    assert {name: value for name, value in body.items() if name != "releases"} == part
+
+
 def test_retries_end(pauses: list[float]) -> None:
     service = FakeService(*[dropped] * 50)
     ledger = _ledger(service, pauses, attempts=4)
@@ -466,3 +476,10 @@ def test_the_async_client_ends_its_retries(pauses: list[float]) -> None:
     with pytest.raises(NoAnswer):
         asyncio.run(ledger.key_set())
     assert len(pauses) == 1
+
+
+@pytest.mark.parametrize("token", ["dpl_…", "dpl_abc_secret\n"])
+def test_a_token_that_cannot_be_sent_is_refused_at_once_and_not_repeated(token: str) -> None:
+    with pytest.raises(ValueError, match="dpledger token create") as raised:
+        Ledger("http://ledger", token=token)
+    assert token not in str(raised.value)

@@ -359,7 +359,7 @@ def _complete(items: list[PlanItem], epsilon: float, delta: float) -> list[PlanI
     if not most:
         raise InvalidInput(
             _field(items[at].name),
-            f"a step of which one fits within epsilon {epsilon!r}, delta {delta!r}",
+            f"a step of which one fits within epsilon {epsilon:.6g}, delta {delta:.6g}",
             MOST,
         )
     return [*items[:at], replace(items[at], size=float(most)), *items[at + 1 :]]
@@ -372,8 +372,8 @@ def _analyse(items: Sequence[PlanItem], epsilon: float, delta: float) -> dict[st
     if not found <= epsilon:
         raise InvalidInput(
             "budget.items",
-            f"a plan within epsilon {epsilon!r} at delta {delta!r}; this one needs {found:.6g}. Plan fewer "
-            f"times or more noise, or let one item have times {MOST!r}",
+            f"a plan within epsilon {epsilon:.6g} at delta {delta:.6g}; this one needs {found:.6g}. Plan "
+            f"fewer times or more noise, or let one item have times {MOST!r}",
             [item.name for item in items],
         )
     grid = np.linspace(0.0, 2.0 * epsilon, _POINTS)

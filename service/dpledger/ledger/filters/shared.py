@@ -40,7 +40,7 @@ class SharedFilter(Filter):
         "parts and their (ε_j, δ_j) may be chosen from earlier outputs of any part; coins are not shared",
         "Rogers, Roth, Ullman, Vadhan 2016; Haney et al. 2023",
     )
-    summary = "shared: parts of (ε, δ) are allocated, each with a budget of its own"
+    summary = "Shared: parts of (ε, δ) are allocated, each with a budget of its own"
     picture: ClassVar[Literal["sum", "curve", "items"]] = "sum"
     allocates = True
 
