@@ -309,6 +309,32 @@ def test_whole_and_partition_add_up(service: Service) -> None:
     assert service.shown("/v1/datasets/adult/verification")["valid"]
 
 
+@pytest.mark.parametrize(
+    ("adjacency", "key", "rho"),
+    # By a private key limits of caps are doubles, which may be below the decimals that were given.
+    [("add-remove", "fixed", 1e-3), ("replace-one", "fixed", 1e-3), ("replace-one", "private", 9e-4)],
+)
+def test_an_item_that_partitions_use_up_is_exact_and_leaves_the_others(
+    service: Service, adjacency: str, key: str, rho: float
+) -> None:
+    first, second = ({**GAUSSIAN, "noise_std": noise} for noise in (20.0, 100.0))
+    items = [
+        {"name": "first", "releases": [first], "times": 3},
+        {"name": "second", "releases": [second], "times": 2},
+        {"name": "cap", "zcdp": {"rho": 0.001}},
+    ]
+    budget = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": items}
+    service.open(budget=budget, adjacency=adjacency, partition_key=key)
+    service.post("/v1/datasets/adult/partitions", {"count": 2})
+    cap = {"mechanism": "zcdp", "rho": rho}
+    assert service.authorize(cap, partition="0").status_code == 201
+    assert service.authorize(first, partition="0").status_code == 201
+    assert [service.authorize(first).status_code for _ in range(3)] == [201, 201, 409]
+    assert [service.authorize(second).status_code for _ in range(3)] == [201, 201, 409]
+    assert service.authorize(cap).status_code == 409
+    service.verified()
+
+
 def test_a_refusal_by_orders_says_what_would_help(service: Service) -> None:
     budget = {"accounting": "rdp", "epsilon": 1.0, "delta": 1e-6}
     service.post("/v1/datasets", {"name": "adult", "budget": budget})

@@ -64,6 +64,8 @@ MOST = "most"
 """In place of a count: as many as fit beside the other items, up to :data:`MOST_STEPS`."""
 MOST_STEPS = 10**6
 """Larger counts are found for seconds where losses are tiny; whoever needs them names the count."""
+_ROUNDING = 2.0**-48
+"""Far above the error of a difference of two doubles, relative to the larger."""
 _ONE_ORDER: Floats = np.array([2.0])
 _POINTS = 41
 _FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -222,6 +224,16 @@ class PlanFilter(Filter):
         """The counts and caps as given; a cap that was lowered, as the double that bounds it."""
         pairs = zip(_items(budget), budget.limits.tolist(), strict=False)
         return [item.exact_limit if item.limit == limit else Fraction(limit) for item, limit in pairs]
+
+    def recover_bounds(self, budget: Budget, bounds: Floats) -> tuple[Fraction, ...]:
+        """Counts as the whole numbers that they are; caps as bounded, except that a room of 0 is 0.
+
+        Statement: a count or a room for counts is a whole number below 2⁵⁰ and is kept with an error of a few
+        units in the last place, so the nearest whole number is the count. A cap's room that is negative by
+        such an error leaves room for nothing, and must not refuse a step that takes another item.
+        """
+        pairs = zip(_items(budget), bounds.tolist(), strict=False)
+        return (*(_recovered(item, bound) for item, bound in pairs), Fraction(float(bounds[-1])))
 
     def cost(self, budget: Budget, step: Step) -> Cost:
         return cost_of(step, _ONE_ORDER)
@@ -490,6 +502,12 @@ def _exact_amount(item: PlanItem, step: Step, amount: float) -> Fraction:
     if item.kind == "step" or not amount:
         return Fraction(amount)
     return agreed(exact_mu_squared(step) if item.kind == "gdp" else exact_rho(step), amount)
+
+
+def _recovered(item: PlanItem, bound: float) -> Fraction:
+    if item.kind == "step":
+        return Fraction(round(bound))
+    return Fraction(0 if -_ROUNDING * item.limit <= bound < 0.0 else bound)
 
 
 def _coordinate(item: PlanItem, amount: float) -> dict[str, Any]:
