@@ -334,6 +334,12 @@ def test_a_name_can_stand_in_a_path(shared: Service, name: str) -> None:
     assert problem(allocate(shared, name), 422, "invalid-input")["field"] == "name"
 
 
+def test_a_name_that_no_database_holds_is_not_found(shared: Service) -> None:
+    path = "/v1/datasets/adult/allocations/%00"
+    problem(shared.get(path), 404, "not-found")
+    problem(shared.post(f"{path}/return", {"reason": "never used"}), 404, "not-found")
+
+
 def test_an_additive_share_is_part_of_delta(shared: Service) -> None:
     made(allocate(shared, "team-a", budget={"accounting": "rdp", "additive_delta": 5e-7}))
     fixed = {"mechanism": "approximate", "epsilon": 0.01, "delta": 2e-7}

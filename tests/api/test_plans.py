@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from typing import Any
 
 import pytest
@@ -307,6 +308,73 @@ def test_whole_and_partition_add_up(service: Service) -> None:
     assert [service.post(path, {**sgd_step(), "partition": "1"}).status_code for _ in range(2)] == [201, 201]
     assert service.post(path, sgd_step()).status_code == 409
     assert service.shown("/v1/datasets/adult/verification")["valid"]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "key", "rho"),
+    # By a private key limits of caps are doubles, which may be below the decimals that were given.
+    [("add-remove", "fixed", 1e-3), ("replace-one", "fixed", 1e-3), ("replace-one", "private", 9e-4)],
+)
+def test_an_item_that_partitions_use_up_is_exact_and_leaves_the_others(
+    service: Service, adjacency: str, key: str, rho: float
+) -> None:
+    first, second = ({**GAUSSIAN, "noise_std": noise} for noise in (20.0, 100.0))
+    items = [
+        {"name": "first", "releases": [first], "times": 3},
+        {"name": "second", "releases": [second], "times": 2},
+        {"name": "cap", "zcdp": {"rho": 0.001}},
+    ]
+    budget = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": items}
+    service.open(budget=budget, adjacency=adjacency, partition_key=key)
+    service.post("/v1/datasets/adult/partitions", {"count": 2})
+    cap = {"mechanism": "zcdp", "rho": rho}
+    assert service.authorize(cap, partition="0").status_code == 201
+    assert service.authorize(first, partition="0").status_code == 201
+    assert [service.authorize(first).status_code for _ in range(3)] == [201, 201, 409]
+    assert [service.authorize(second).status_code for _ in range(3)] == [201, 201, 409]
+    assert service.authorize(cap).status_code == 409
+    service.verified()
+
+
+def test_a_plan_of_many_kinds_takes_seconds(service: Service) -> None:
+    kinds = [
+        {
+            "name": f"kind-{number}",
+            "sample": {**POISSON, "rate": 0.01 + number * 1e-5},
+            "releases": [{**GAUSSIAN, "noise_std": 50.0 + number / 10.0}],
+            "times": 1 + number % 3,
+        }
+        for number in range(40)
+    ]
+    most = {"name": "most", "sample": {**POISSON, "rate": 0.001}, "releases": [GAUSSIAN], "times": "most"}
+    before = time.process_time()
+    found = opened(service, *kinds, most)["plan"]
+    assert time.process_time() - before < 10.0, "with the grids of a single kind it takes more than 20"
+    assert found["epsilon_lower_bound"] <= found["epsilon"] <= 1.0
+    assert found["epsilon_lower_bound"] >= 0.99 * found["epsilon"]
+
+
+@pytest.mark.parametrize("epsilon", [1.1e100, 1e200, 1e308])
+@pytest.mark.parametrize("times", [1, "most"])
+def test_an_epsilon_beyond_squares_of_doubles_is_refused(
+    service: Service, epsilon: float, times: int | str
+) -> None:
+    items = [{"name": "look", "releases": [GAUSSIAN], "times": times}]
+    budget = {"accounting": "plan", "epsilon": epsilon, "delta": 1e-5, "items": items}
+    answer = service.post("/v1/datasets", {"name": "adult", "budget": budget})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "budget.epsilon"
+
+
+def test_a_refusal_does_not_scale_many_releases_under_the_lock(service: Service) -> None:
+    service.open(budget={"accounting": "rdp", "epsilon": 0.05, "delta": 1e-5}, adjacency="replace-one")
+    sample = {"scheme": "without-replacement", "rate": 0.5}
+    laplace = {"mechanism": "laplace", "sensitivity": 1.0}
+    for number, advised in ((4, 3), (5, 2)):
+        releases = [{**laplace, "scale": 5.0 + each / 100.0} for each in range(number)]
+        refused = service.authorize(*releases, sample=sample)
+        assert refused.status_code == 409
+        assert len(refused.json()["fits"]["advice"]) == advised
 
 
 def test_a_refusal_by_orders_says_what_would_help(service: Service) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.gaussian_profile import gaussian_log_delta, gaussian_mu_within
+from dpledger.accounting.pld.distribution import TOLERANCE
 from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.solving import prove_nearby
@@ -21,14 +22,14 @@ _MARGIN = 1e-9
 """Far above the error of a Gaussian's log δ, which is at most 1e-11 wherever δ is a float."""
 
 
-def advantage(loss: PlanLoss) -> float:
+def advantage(loss: PlanLoss, *, tolerance: float = TOLERANCE) -> float:
     """Upper bound on the true-positive rate less the false-positive rate of any membership attack.
 
     Statement: TPR − FPR ≤ δ(0), the total variation distance. Proof: ε = 0 in
     :func:`true_positive_rates`. Conditions: those of the plan; neighbours as its adjacency has them.
     Source: Yeom et al. 2018; Kairouz, Oh, Viswanath 2015, Theorem 2.4.
     """
-    return loss.delta(0.0)
+    return loss.delta(0.0, tolerance=tolerance)
 
 
 def profile_grid(loss: PlanLoss, *, least_delta: float = _LEAST_DELTA, points: int = _POINTS) -> Floats:

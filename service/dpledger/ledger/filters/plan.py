@@ -39,6 +39,7 @@ from dpledger.accounting.exact_cost import agreed, exact_mu_squared, exact_rho
 from dpledger.accounting.numerics import root_of_squares
 from dpledger.accounting.pld.audit import advantage, equivalent_mu, true_positive_rates
 from dpledger.accounting.pld.calibration import largest_count_beside
+from dpledger.accounting.pld.distribution import BOUNDS_TOLERANCE, TOLERANCE
 from dpledger.accounting.pld.domination import dominates
 from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.rounding import Direction, widen
@@ -64,8 +65,16 @@ MOST = "most"
 """In place of a count: as many as fit beside the other items, up to :data:`MOST_STEPS`."""
 MOST_STEPS = 10**6
 """Larger counts are found for seconds where losses are tiny; whoever needs them names the count."""
+_ROUNDING = 2.0**-48
+"""Far above the error of a difference of two doubles, relative to the larger."""
 _ONE_ORDER: Floats = np.array([2.0])
 _POINTS = 41
+_FEW_ITEMS = 3
+_LOOSE = 1e-3
+"""Relative tolerance of what is shown and decides nothing, for more items: grids as fine as for a few take
+minutes, and whoever may open an allocation may ask for them."""
+_LARGEST_EPSILON = 1e100
+"""Squares and multiples of it are doubles."""
 _FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _PARAMETERS = {"gdp": "mu", "zcdp": "rho"}
 """The kinds of adaptive items, and how their cap is given."""
@@ -181,7 +190,7 @@ class PlanFilter(Filter):
     divisible = ()
 
     def open(self, fields: dict[str, Any], adjacency: Adjacency) -> Budget:
-        epsilon = check_positive("budget.epsilon", fields.get("epsilon"))
+        epsilon = _check_epsilon(fields.get("epsilon"))
         delta = check_open_unit("budget.delta", fields.get("delta"))
         items = _complete(_read_items(fields.get("items"), adjacency), epsilon, delta)
         analysis = _analyse(items, epsilon, delta)
@@ -222,6 +231,16 @@ class PlanFilter(Filter):
         """The counts and caps as given; a cap that was lowered, as the double that bounds it."""
         pairs = zip(_items(budget), budget.limits.tolist(), strict=False)
         return [item.exact_limit if item.limit == limit else Fraction(limit) for item, limit in pairs]
+
+    def recover_bounds(self, budget: Budget, bounds: Floats) -> tuple[Fraction, ...]:
+        """Counts as the whole numbers that they are; caps as bounded, except that a room of 0 is 0.
+
+        Statement: a count or a room for counts is a whole number below 2⁵⁰ and is kept with an error of a few
+        units in the last place, so the nearest whole number is the count. A cap's room that is negative by
+        such an error leaves room for nothing, and must not refuse a step that takes another item.
+        """
+        pairs = zip(_items(budget), bounds.tolist(), strict=False)
+        return (*(_recovered(item, bound) for item, bound in pairs), Fraction(float(bounds[-1])))
 
     def cost(self, budget: Budget, step: Step) -> Cost:
         return cost_of(step, _ONE_ORDER)
@@ -332,6 +351,13 @@ def _read_items(fields: Any, adjacency: Adjacency) -> list[PlanItem]:
     return items
 
 
+def _check_epsilon(value: Any) -> float:
+    epsilon = check_positive("budget.epsilon", value)
+    if epsilon > _LARGEST_EPSILON:
+        raise InvalidInput("budget.epsilon", f"at most {_LARGEST_EPSILON:g}", value)
+    return epsilon
+
+
 def _caps(items: Sequence[PlanItem]) -> dict[str, float]:
     """μ and ρ of the adaptive items together, rounded up."""
     mus = [(item.size, 1) for item in items if item.kind == "gdp" and item.size is not None]
@@ -368,7 +394,7 @@ def _complete(items: list[PlanItem], epsilon: float, delta: float) -> list[PlanI
 def _analyse(items: Sequence[PlanItem], epsilon: float, delta: float) -> dict[str, Any]:
     """ε(δ) of the plan between its bounds, what is unused, δ(ε) and attacks; refuses a plan beyond (ε, δ)."""
     loss = PlanLoss(_parts(items), **_caps(items))
-    found = loss.epsilon(delta)
+    found, few = loss.epsilon(delta), len(items) <= _FEW_ITEMS
     if not found <= epsilon:
         raise InvalidInput(
             "budget.items",
@@ -379,18 +405,22 @@ def _analyse(items: Sequence[PlanItem], epsilon: float, delta: float) -> dict[st
     grid = np.linspace(0.0, 2.0 * epsilon, _POINTS)
     return {
         "epsilon": found,
-        "epsilon_lower_bound": loss.epsilon_bounds(delta).lower,
+        "epsilon_lower_bound": _lower_bound(loss, delta, BOUNDS_TOLERANCE if few else _LOOSE),
         "unused_epsilon": max(0.0, epsilon - found),
         "profile": {"epsilons": grid.tolist(), "deltas": loss.profile(grid).tolist()},
-        "audit": _audit(loss, found, delta),
+        "audit": _audit(loss, found, delta, TOLERANCE if few else _LOOSE),
     }
 
 
-def _audit(loss: PlanLoss, epsilon: float, delta: float) -> dict[str, Any]:
+def _lower_bound(loss: PlanLoss, delta: float, tolerance: float) -> float:
+    return loss.epsilon_bounds(delta, tolerance=tolerance).lower
+
+
+def _audit(loss: PlanLoss, epsilon: float, delta: float, tolerance: float) -> dict[str, Any]:
     """Bounds on attacks, and the Gaussian with the plan's ε at δ, computed once: pages show them often."""
     return {
         "equivalent_mu": equivalent_mu(epsilon, delta),
-        "advantage": advantage(loss),
+        "advantage": advantage(loss, tolerance=tolerance),
         "false_positive_rates": list(_FALSE_POSITIVE_RATES),
         "true_positive_rates": true_positive_rates(loss, _FALSE_POSITIVE_RATES).tolist(),
     }
@@ -490,6 +520,12 @@ def _exact_amount(item: PlanItem, step: Step, amount: float) -> Fraction:
     if item.kind == "step" or not amount:
         return Fraction(amount)
     return agreed(exact_mu_squared(step) if item.kind == "gdp" else exact_rho(step), amount)
+
+
+def _recovered(item: PlanItem, bound: float) -> Fraction:
+    if item.kind == "step":
+        return Fraction(round(bound))
+    return Fraction(0 if -_ROUNDING * item.limit <= bound < 0.0 else bound)
 
 
 def _coordinate(item: PlanItem, amount: float) -> dict[str, Any]:

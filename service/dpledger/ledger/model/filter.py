@@ -133,6 +133,10 @@ class Filter(abc.ABC):
         read = Fraction if "epsilon" in budget.target else as_given
         return [read(limit) for limit in budget.limits[:-1].tolist()]
 
+    def recover_bounds(self, budget: "Budget", bounds: Floats) -> tuple[Fraction, ...]:
+        """Exact numbers for what is known of all partitions together, which is kept rounded outward."""
+        return tuple(map(Fraction, bounds.tolist()))
+
     def cost(self, budget: "Budget", step: Step) -> Cost:
         """The cost of a step at the orders that this filter looks at."""
         return cost_of(step, budget.orders)

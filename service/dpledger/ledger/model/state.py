@@ -383,7 +383,7 @@ class LedgerState:
             return committed, None
         if self.partition_key == "fixed":
             return committed, (
-                _as_limits(self.extremes.headroom)
+                self._recovered(self.extremes.headroom)
                 if partition is None
                 else partition.exact_limits(self.budget)
             )
@@ -391,9 +391,8 @@ class LedgerState:
         if partition is not None:
             others = [self.extremes.largest_other(partition.number)]
         for each in others:
-            committed = committed.plus(Exact.of_floats(each))
-        return committed, _as_limits(self.extremes.least_limit)
+            committed = committed.plus(Exact.of(self._recovered(each)))
+        return committed, self._recovered(self.extremes.least_limit)
 
-
-def _as_limits(limits: Floats) -> tuple[Fraction, ...]:
-    return tuple(map(Fraction, limits.tolist()))
+    def _recovered(self, bounds: Floats) -> tuple[Fraction, ...]:
+        return self.budget.filter.recover_bounds(self.budget, bounds)
