@@ -142,6 +142,10 @@ class Services:
         """Compute what a spend that takes long is charged: one after another, and in nobody else's way."""
         return await anyio.to_thread.run_sync(self.ledger.charge, spend, limiter=self._long_computers)
 
+    async def compose(self, work: Callable[..., object], *arguments: Any) -> None:
+        """Make a budget ahead of the request that opens it: plans one after another, in no writer's way."""
+        await anyio.to_thread.run_sync(functools.partial(work, *arguments), limiter=self._long_computers)
+
     def _tell_more(self) -> None:
         """Have the metrics tell what others know anyway, when they are asked for."""
         queries, names = self.queries, self.settings.metrics_datasets

@@ -17,7 +17,14 @@ from dpledger.ledger.ports import IdempotentRequest, Transaction
 from dpledger.ledger.results import AllocationOpening, AllocationRefusal, AllocationReturn, StoredResult
 from dpledger.ledger.unit_of_work import UnitOfWork
 
-__all__ = ["allocate", "return_allocation"]
+__all__ = ["allocate", "compose_allocation", "return_allocation"]
+
+
+def compose_allocation(executor: IdempotentExecutor, name: str, asked: NewAllocation) -> None:
+    """Make the budget of an allocation ahead of its request: a plan is composed once, and then known."""
+    shared, adjacency = executor.charger.rule(name)
+    _check_allocates(name, shared)
+    inner_budget(asked.budget, asked.epsilon, asked.delta, adjacency)
 
 
 def allocate(

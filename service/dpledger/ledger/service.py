@@ -12,7 +12,7 @@ from typing import Any
 
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.validation import check_count, check_positive
-from dpledger.ledger.allocations import allocate, return_allocation
+from dpledger.ledger.allocations import allocate, compose_allocation, return_allocation
 from dpledger.ledger.authorization import BatchDecider
 from dpledger.ledger.bulk import authorize_all, no_pause
 from dpledger.ledger.charges import fitting
@@ -187,6 +187,10 @@ class LedgerService:
             return PartitionOpening(name, taken.entry.sequence, names, tuple(warnings))
 
         return self._executor.answer_once(name, call, work)
+
+    def compose_allocation(self, name: str, asked: NewAllocation) -> None:
+        """Make an allocation's budget ahead, outside the threads that write."""
+        compose_allocation(self._executor, name, asked)
 
     def allocate(
         self, name: str, asked: NewAllocation, call: IdempotentRequest

@@ -45,6 +45,7 @@ async def post_allocation(
 ) -> Response:
     """Take a part of a shared budget, with a budget of its own inside; the caller's token owns it."""
     asked = await services.compute(body.to_allocation)
+    await services.compose(services.ledger.compose_allocation, dataset, asked)
     return await decide_once(services, call, services.ledger.allocate, dataset, asked)
 
 

@@ -49,6 +49,7 @@ async def post_dataset(
 ) -> Response:
     """Open a dataset; its budget's rule, orders and weights are fixed from here on."""
     caller_of(request).require_dataset(body.name)
+    await services.compose(Budget.from_fields, body.budget.fields(), body.adjacency)
     return await decide_once(services, call, open_dataset, services.ledger, body)
 
 

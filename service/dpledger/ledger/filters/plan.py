@@ -23,6 +23,8 @@ Sources
     (Gaussian caps); :class:`dpledger.accounting.pld.PlanLoss`.
 """
 
+import functools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -192,8 +194,7 @@ class PlanFilter(Filter):
     def open(self, fields: dict[str, Any], adjacency: Adjacency) -> Budget:
         epsilon = _check_epsilon(fields.get("epsilon"))
         delta = check_open_unit("budget.delta", fields.get("delta"))
-        items = _complete(_read_items(fields.get("items"), adjacency), epsilon, delta)
-        analysis = _analyse(items, epsilon, delta)
+        items, analysis = _composed(_text(fields.get("items")), adjacency, epsilon, delta)
         target = {"epsilon": epsilon, "delta": delta}
         details = {"items": [item.fields() for item in items], "plan": analysis}
         details["adjacency"] = adjacency.value
@@ -337,6 +338,23 @@ def _shares(amounts: Floats, limits: Floats, without_limit: Floats | float) -> F
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         found: Floats = np.where(limits > 0.0, amounts / limits, without_limit)
     return found
+
+
+def _text(items: Any) -> str:
+    """Items as one text, by which what was composed is found again."""
+    try:
+        return json.dumps(items, sort_keys=True)
+    except (TypeError, ValueError):
+        raise InvalidInput("budget.items", f"a list of 1 to {MAX_ITEMS} items", items) from None
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(
+    text: str, adjacency: Adjacency, epsilon: float, delta: float
+) -> tuple[list[PlanItem], dict[str, Any]]:
+    """The items with their counts, and what is known of the plan; remembered, since it takes long."""
+    items = _complete(_read_items(json.loads(text), adjacency), epsilon, delta)
+    return items, _analyse(items, epsilon, delta)
 
 
 def _read_items(fields: Any, adjacency: Adjacency) -> list[PlanItem]:
