@@ -170,12 +170,13 @@ def check_drawn(seed: int) -> None:
     assert found.upper - found.lower <= GAP * found.upper or _nearly_zero(found.upper, profiles, delta)
 
 
-@pytest.mark.parametrize("seed", [136, 596, 1096, 5477])
+@pytest.mark.parametrize("seed", [136, 596, 1096, 5477, 549, 2370, 2590, 2955, 3584, 6788])
 def test_plans_that_were_once_loose(seed: int) -> None:
     """1096: an edge of the rough moments lay next to 0, and the search began at a senseless tilt.
 
     136: the largest possible sum was the window's end, and at a small tilt what lay below folded onto it.
     596, 5477: two or three losses, whose saddle point lay above the answer, and so did the floor.
+    From 549 on: the rounding of the transform decided, since few losses are hardly damped by a tilt.
     """
     check_drawn(seed)
 

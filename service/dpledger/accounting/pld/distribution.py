@@ -9,6 +9,7 @@ import numpy as np
 
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.pld.cells import ROUNDING, Cells
+from dpledger.accounting.pld.direct import DIRECT_DRAWS, FEW_TERMS, MANY_TERMS, UNDERFLOW, count_terms
 from dpledger.accounting.pld.discretization import (
     Dominating,
     Levels,
@@ -48,7 +49,10 @@ _MOST_SUMMED = 1 << 22
 _MOST_HELD = 1 << 21
 """Points of all items' grids together, where each is held evenly: some 40 bytes for each."""
 _MOST_REFINEMENTS = 4
-_FEW_DRAWS = 64
+_FEW_DRAWS = DIRECT_DRAWS
+_ROUNDED = 1e-5
+"""Share of ε that the rounding of a transform may take before few losses are added up term by term."""
+_MOST_DOUBLINGS = 6
 _SMALL = 1 << 14
 _TINY = 1e-300
 _NEAR_ZERO = 0.02
@@ -145,7 +149,7 @@ class PrivacyLossDistribution:
         delta = check_open_unit("delta", delta)
         if self._at_zero <= delta:
             return Interval(0.0, 0.0)
-        grid = self._grid_for_delta(delta, tolerance)
+        grid = first = self._grid_for_delta(delta, tolerance)
         lower, upper = 0.0, math.inf
         for _ in range(_MOST_REFINEMENTS):
             upper = min(upper, self._epsilon(delta, grid))
@@ -155,6 +159,9 @@ class PrivacyLossDistribution:
             if gap <= tolerance * upper or upper == math.inf or self._size(grid) >= _MOST_POINTS // 8:
                 break
             grid = _finer(grid, tolerance * upper / gap)
+        if tolerance * upper < upper - lower < math.inf and self._is_short(first):
+            lower = max(lower, self._direct_lower_epsilon(delta, first))
+            upper = min(upper, self.epsilon(delta))
         return Interval(lower, upper)
 
     def delta(self, epsilon: float, *, tolerance: float = TOLERANCE) -> float:
@@ -296,10 +303,12 @@ class PrivacyLossDistribution:
         extra = infinite + _mass_from(factors, window.first + window.size, grid)
         return _Band.of(found, grid, origin, log_error, extra, window.first)
 
-    def _tail(self, grid: _Grid, floor: float) -> "_Tail":
+    def _tail(self, grid: _Grid, floor: float, *, rounded: bool = True, terms: int = FEW_TERMS) -> "_Tail":
+        """From the sum of all losses; if not ``rounded`` without its error, for no claim."""
         factors, origin, log_error, infinite = self._factors(grid)
         window = _Window.of(grid, origin, factors, floor=floor)
-        found = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size)
+        found = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size, terms=terms)
+        found = found if rounded else replace(found, error=UNDERFLOW)
         return _Tail.of(found, grid, origin, log_error, infinite + _beyond(factors, found, grid), floor)
 
     def _factors(self, grid: _Grid) -> tuple[list[Factor], float, float, float]:
@@ -317,13 +326,47 @@ class PrivacyLossDistribution:
         return self.draws >= _FEW_DRAWS and not all(pair.atomic for pair, _ in self.items)
 
     def _epsilon(self, delta: float, grid: _Grid) -> float:
+        if self._is_short(grid):
+            return self._short_epsilon(delta, grid)
         shape = grid.shape
         guess = shape.mean - shape.log_prefactor() / max(shape.tilt, 1e-300) - 0.5 * shape.deviation
-        # The saddle point of a few losses may lie far from the answer, and so may a floor taken from it.
-        floor = 0.0 if self._is_short(grid) else max(guess, 0.0)
+        floor = max(guess, 0.0)
         found = self._upper(grid, floor).epsilon(delta)
         # At most the floor: the answer may lie below it.
         return self._upper(grid, 0.0).epsilon(delta) if 0.0 < found <= floor else found
+
+    def _short_epsilon(self, delta: float, grid: _Grid) -> float:
+        """Of few losses: the saddle point may lie far from the answer, and so would a floor taken from it.
+
+        Where the rounding of a transform decides, a grid on which no transform is needed may be closer.
+        """
+        found = self._tail(grid, 0.0).epsilon(delta)
+        likely = self._tail(grid, 0.0, rounded=False).epsilon(delta)
+        if likely >= found * (1.0 - _ROUNDED):
+            return found
+        for wider in _widths(grid):
+            sizes = [
+                (float(np.count_nonzero(each.masses)), float(each.size))
+                for each in self._factors(wider)[0]
+                for _ in range(each.times)
+            ]
+            if count_terms(sizes) <= MANY_TERMS:
+                return min(found, self._tail(wider, 0.0, terms=MANY_TERMS).epsilon(delta))
+        return found
+
+    def _direct_lower_epsilon(self, delta: float, grid: _Grid) -> float:
+        """The lower bound without a transform; 0 where that takes too many terms."""
+        for wider in _widths(grid):
+            sizes = [self._even_size(pair, wider) for pair, times in self.items for _ in range(times)]
+            if count_terms(sizes) <= MANY_TERMS:
+                return self._lower(wider, terms=MANY_TERMS).epsilon(delta)
+        return 0.0
+
+    def _even_size(self, pair: DominatingPair, grid: _Grid) -> tuple[float, float]:
+        """How many cells of an even grid hold mass, and over how many they spread."""
+        low, high = pair.span(grid.mass)
+        length = (high - low) / grid.width + 2.0
+        return min(float(pair.losses.size), length) if isinstance(pair, AtomicPair) else length, length
 
     def _is_short(self, grid: _Grid) -> bool:
         """Whether few losses are added up, and all of their sum fits into one transform."""
@@ -340,7 +383,7 @@ class PrivacyLossDistribution:
     def _lower_delta(self, epsilon: float, grid: _Grid) -> float:
         return self._lower(grid).delta(epsilon)
 
-    def _lower(self, grid: _Grid) -> "_Test":
+    def _lower(self, grid: _Grid, *, terms: int = FEW_TERMS) -> "_Test":
         while self._held(grid, atomic=False) > _MOST_HELD:
             grid = replace(grid, width=2.0 * grid.width)
         parts, origins = [], []
@@ -356,8 +399,8 @@ class PrivacyLossDistribution:
         window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, p)
         q = [Factor(part.q, times) for part, times in parts]
         sums = (
-            tilted_sum(p, tilt, window.first, window.size),
-            tilted_sum(q, tilt + grid.width, window.first, window.size),
+            tilted_sum(p, tilt, window.first, window.size, terms=terms),
+            tilted_sum(q, tilt + grid.width, window.first, window.size, terms=terms),
         )
         return _Test.of(p, q, sums, log_error, infinite, grid)
 
@@ -380,6 +423,11 @@ def _foreseen_epsilon(shape: Shape) -> float:
 def _log_delta(shape: Shape) -> float:
     """log δ as the saddle point has it."""
     return min(shape.log_moment - shape.tilt * _foreseen_epsilon(shape) - shape.log_prefactor(), 0.0)
+
+
+def _widths(grid: _Grid) -> list[_Grid]:
+    """The grid, and some that are wider."""
+    return [replace(grid, width=grid.width * 2.0**doublings) for doublings in range(_MOST_DOUBLINGS)]
 
 
 def _finer(grid: _Grid, ratio: float) -> _Grid:

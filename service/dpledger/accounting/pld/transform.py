@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from dpledger.accounting.pld.cells import ROUNDING
+from dpledger.accounting.pld.direct import DIRECT_DRAWS, FEW_TERMS, UNDERFLOW, Law, direct_sum
 from dpledger.accounting.pld.discretization import Indices
 from dpledger.accounting.validation import Floats
 
@@ -27,8 +28,12 @@ __all__ = [
 Complexes = NDArray[np.complex128]
 
 _PER_LEVEL = 16.0 * ROUNDING
-"""Error per level of a transform of sizes 2^n and 3·2^n, relative to Σ|x|: a twiddle's multiplication and an
-addition, each at most √5 + 1 roundings, and a twiddle that is right to one; doubled for the one radix 3."""
+"""Error per level of a transform of sizes 2^n and 3·2^n, relative to Σ|x|.
+
+Statement: with twiddles right to μ each level multiplies a path by 1 + μ + γ₄(√2 + μ) at most, so 16u where
+μ ≤ 10u (Higham 2002, Theorem 24.2, whose proof bounds paths; a radix-4 pass counts as two levels and has one
+twiddle). Two sines of less than an ulp, angles rounded twice and one product give μ < 10u; that
+a library's twiddles are as good is an assumption, which a test checks on impulses."""
 
 _PER_PRODUCT = 4.0 * ROUNDING
 _NEGLIGIBLE = 1e-17
@@ -174,22 +179,26 @@ def good_size(least: int) -> int:
     return 3 * power // 4 if 3 * power // 4 >= least else power
 
 
-def tilted_sum(factors: Sequence[Factor], tilt: float, first: int, size: int) -> Sum:
+def tilted_sum(
+    factors: Sequence[Factor], tilt: float, first: int, size: int, *, terms: int = FEW_TERMS
+) -> Sum:
     """The law of the sum, each factor multiplied by e^(tilt·index) and normalised.
 
     Statement: with x the tilted factor of total 1, the transform of the sum is the product of powers of the
     transforms of x. Errors: a transform is off by at most η = 16u·log₂(size) at every frequency, since each
     input reaches each output by paths of modulus 1; moduli are at most 1 + η, so a product of n factors is
     off by at most n(η + 4u)(1 + η + 4u)^n, far less where they are small, and the way back by η more.
+    Few losses whose whole sum fits are added up in at most ``terms`` terms instead, where that many do:
+    :func:`~dpledger.accounting.pld.direct.direct_sum`.
     Conditions: masses ≥ 0; ``tilt`` times the indices below 700 where masses matter, else they count as 0,
     an error below 1e-300 of the total.
     Source: Higham 2002, section 24.1 (paths of Cooley and Tukey's algorithm); exponential tilting as in
     large deviations.
     """
-    return _product([tilt_factor(factor, tilt) for factor in factors], tilt, first, size)
+    return _product([tilt_factor(factor, tilt) for factor in factors], tilt, first, size, terms)
 
 
-def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int) -> Sum:
+def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms: int) -> Sum:
     """The law of the sum of all draws of tilted parts; statement and errors as in :func:`tilted_sum`."""
     draws = sum(part.times for part in parts)
     length = sum(part.times * (part.length - 1) for part in parts) + 1
@@ -199,6 +208,11 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int) -> Sum
     log_error = math.fsum(part.times * part.log_error for part in parts)
     if draws == 1:
         return Sum(parts[0].fold(length), 0, 0.0, log_scale, log_error, tilt, length)
+    log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
+    if length <= size and draws <= DIRECT_DRAWS:
+        law = direct_sum([(Law.of(part.positions, part.weights), part.times) for part in parts], terms)
+        if law is not None:
+            return Sum(law.dense(length), 0, UNDERFLOW, log_scale, log_error + law.log_error, tilt, length)
     product = None
     for part in parts:
         power = _power(fft.rfft(part.fold(size), size), part.times)
@@ -206,7 +220,6 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int) -> Sum
     assert product is not None
     values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
     error = _error([part.times for part in parts], product, size, _transform_error(size))
-    log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
 
