@@ -131,6 +131,31 @@ def test_two_workers_never_decide_one_dataset_at_once(responses: Decider) -> Non
         assert decided == sorted(decided, key=int)
 
 
+def test_a_dataset_that_is_being_decided_is_left_to_its_worker(responses: Decider) -> None:
+    """The second worker passes over the busy dataset, though it is first in line, and serves the other."""
+    entered, go_on = threading.Event(), threading.Event()
+    began: list[str] = []
+
+    def decide(name: str, group: Sequence[Authorization]) -> list[Decided]:
+        began.append(name)
+        if len(began) == 1:
+            entered.set()
+            assert go_on.wait(30.0)
+        return responses.decide(name, group)
+
+    committer = GroupCommitter(decide, responses.deliver, workers=2)
+    committer.submit([(request("a", "1"), 1)])
+    assert entered.wait(30.0)
+    committer.submit([(request("a", "2"), 2), (request("b", "3"), 3)])
+    responses.wait_for(1)
+    served_meanwhile = began[1]
+    go_on.set()
+    responses.wait_for(2)
+    committer.stop()
+
+    assert served_meanwhile == "b"
+
+
 def test_an_error_of_one_request_concerns_it_alone(responses: Decider) -> None:
     committer = GroupCommitter(responses.decide, responses.deliver, workers=1)
     for run in ("odd", "even"):

@@ -225,6 +225,21 @@ def test_under_a_private_key_the_two_largest_partitions_add_up() -> None:
     assert isinstance(private.authorize(charge, 2), Granted)
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "floats"])
+@pytest.mark.parametrize(("partition_key", "noise"), [("fixed", 1.6), ("private", 2.3)])
+def test_the_whole_has_what_the_largest_partitions_leave(
+    arithmetic: str, partition_key: str, noise: float
+) -> None:
+    """One partition bears ρ = 0.125, another overtakes it with 0.32: one or both count, by the key."""
+    driver = Driver.of(adding({"accounting": "zcdp", "rho": 0.5}, arithmetic), partition_key)
+    driver.open("a", "b", "c")
+    for number, spent in enumerate([2.0, 1.25]):
+        assert isinstance(driver.authorize(gaussian(driver.state.budget, spent), number), Granted)
+
+    assert isinstance(driver.authorize(gaussian(driver.state.budget, noise)), Refused)
+    assert isinstance(driver.authorize(gaussian(driver.state.budget, 4.0 * noise)), Granted)
+
+
 def test_parallel_composition_shows_the_largest_partition() -> None:
     driver = Driver.of(budget_of(accounting="zcdp", rho=0.5))
     driver.open(*"abc")

@@ -49,17 +49,18 @@ def postgresql_server() -> Iterator[Any]:
 
 def sqlite_place(folder: Path) -> DatabaseTarget:
     """A new SQLite file."""
-    return _with_token(f"sqlite:///{folder / 'budget.db'}", folder / "keys.json")
+    return with_token(f"sqlite:///{folder / 'budget.db'}", folder / "keys.json")
 
 
 def postgresql_place(server: Any, folder: Path) -> DatabaseTarget:
     """A new database on ``server``."""
     name = f"ledger_{next(_numbers)}"
     server.psql(f"CREATE DATABASE {name};")
-    return _with_token(server.get_uri(database=name), folder / "keys.json")
+    return with_token(server.get_uri(database=name), folder / "keys.json")
 
 
-def _with_token(database: str, key_file: Path) -> DatabaseTarget:
+def with_token(database: str, key_file: Path) -> DatabaseTarget:
+    """A database with its tables, its keys and an admin token."""
     storage = open_storage(database)
     try:
         issuer = Issuer(TokenStore(storage.database), load_keys(key_file).token_key, SystemClock())

@@ -60,13 +60,14 @@ def start_service(database_target: DatabaseTarget) -> Running:
 def await_service(running: Running) -> None:
     """Wait until a service process takes connections."""
     give_up = time.monotonic() + START_SECONDS
-    while not _listens(running.port):
+    while not listens(running.port):
         assert running.process.poll() is None, f"the service ended with {running.process.returncode}"
         assert time.monotonic() < give_up, "the service does not listen"
         time.sleep(0.02)
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody takes connections there."""
     try:
         socket.create_connection((HOST, port), timeout=1.0).close()
     except OSError:

@@ -35,7 +35,7 @@ class SetClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     clock = SetClock()
-    for module in ("_leases", "ledger", "aio"):
+    for module in ("_leases", "ledger", "aio", "permits"):
         monkeypatch.setattr(f"dpledger_client.{module}.monotonic", clock)
     return clock
 

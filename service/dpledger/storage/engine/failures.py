@@ -72,5 +72,10 @@ def _from_postgresql(error: psycopg.Error) -> Unavailable | None:
             return Unavailable(f"{_UNSUPPORTED}{str(error).partition(_UNSUPPORTED)[2].strip()}; {POOLER}")
         away = isinstance(error, psycopg.OperationalError)
     else:
-        away = state in _AWAY_STATES or state[:2] in _AWAY_CLASSES
+        away = state in _AWAY_STATES or state[:2] in _AWAY_CLASSES or _ends_session(error)
     return Unavailable("the database is away or does not answer in time") if away else None
+
+
+def _ends_session(error: psycopg.Error) -> bool:
+    """Whether the server ended the session or itself, as when its log cannot be written at a commit."""
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")

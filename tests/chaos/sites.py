@@ -1,0 +1,206 @@
+"""Several service processes on one database, reached through proxies, and what is done to them."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.chaos.faults import Tally, stream
+from tests.chaos.nursery import ClockOffset, Nursery, Order
+from tests.chaos.proxy import Link, Proxies, RequestProxy
+from tests.deploy.clusters import PASSWORD, Server, make_primary, server
+from tests.reliability.database_targets import DatabaseTarget, sqlite_place, with_token
+from tests.reliability.processes import START_SECONDS, free_port, listens
+
+__all__ = ["REPLICAS", "Replica", "Site", "site"]
+
+REPLICAS = {"sqlite": 2, "postgresql": 3}
+REQUEST_RATE = 0.35
+LINK_RATE = 0.004
+
+
+class Replica:
+    """One service process, started again under the same port after each death."""
+
+    def __init__(self, nursery: Nursery, database: str, key_file: Path) -> None:
+        self.port = free_port()
+        self._nursery = nursery
+        folder = key_file.parent
+        clock = folder / f"clock-{self.port}"
+        self.clock = ClockOffset(clock)
+        self.log = folder / f"service-{self.port}.log"
+        self._order = Order(self.port, database, str(key_file), str(clock), str(self.log))
+        self._group = 0
+
+    def start(self) -> None:
+        """Start it unless it lives."""
+        if not self.lives:
+            self._group = self._nursery.start(self._order)
+
+    def await_start(self) -> None:
+        """Wait until it takes connections; one that could not start is started again."""
+        give_up = time.monotonic() + START_SECONDS
+        while not listens(self.port):
+            assert time.monotonic() < give_up, f"does not start: {self.log.read_text()[-2000:]}"
+            self.start()
+            time.sleep(0.05)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process is there."""
+        try:
+            os.kill(self._group, 0)
+        except OSError:
+            return False
+        return self._group != 0
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to it and its own processes."""
+        if self._group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._group, what)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        give_up = time.monotonic() + START_SECONDS
+        while self.lives:
+            assert time.monotonic() < give_up, "does not die"
+            time.sleep(0.005)
+
+    def processes(self) -> list[int]:
+        """Its numbers."""
+        return [self._group] if self.lives else []
+
+
+class Database:
+    """A PostgreSQL server that is killed, stopped and started again; an SQLite file has none."""
+
+    def __init__(self, running: Server) -> None:
+        self._server = running
+
+    def processes(self) -> list[int]:
+        """The server and its children."""
+        process = self._server.process
+        if process is None or process.poll() is not None:
+            return []
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
+        )
+        return [process.pid, *map(int, listed.stdout.split())]
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to all of them."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, what)
+
+    def kill(self) -> None:
+        """SIGKILL for all: the next start recovers from the write-ahead log."""
+        self.send(signal.SIGKILL)
+        if self._server.process is not None:
+            self._server.process.wait(START_SECONDS)
+
+    def start(self) -> None:
+        """Start it unless it runs, and wait until it answers."""
+        if self.processes():
+            return
+        give_up = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._server.serve()
+                return
+            except AssertionError:
+                if time.monotonic() > give_up:
+                    raise
+
+
+class Site:
+    """Everything that a storm goes over."""
+
+    def __init__(
+        self, target: DatabaseTarget, replicas: list[Replica], database: Database | None, links: list[Link]
+    ) -> None:
+        self.target = target
+        self.replicas = replicas
+        self.database = database
+        self.links = links
+        self.proxy_port = 0
+        self.requests: RequestProxy | None = None
+
+    def heal(self) -> None:
+        """End all that goes on: everything runs, nothing is spoiled, clocks are right."""
+        if self.requests is not None:
+            self.requests.rate = 0.0
+        for link in self.links:
+            link.rate, link.down = 0.0, False
+        if self.database is not None:
+            self.database.send(signal.SIGCONT)
+            self.database.start()
+        for replica in self.replicas:
+            replica.clock.set(0)
+            replica.send(signal.SIGCONT)
+            replica.await_start()
+
+    def close(self) -> None:
+        """Kill every service process."""
+        for replica in self.replicas:
+            replica.send(signal.SIGCONT)
+            replica.kill()
+
+
+def forbid_growth(pids: list[int], *, forbidden: bool) -> None:
+    """Let no file of these processes take another byte, as on a disk that is full, or let them again.
+
+    By the owner of each process, because a container may not let even root do it for another.
+    """
+    limit = "0:unlimited" if forbidden else "unlimited:unlimited"
+    for pid in pids:
+        try:
+            owner = Path(f"/proc/{pid}").stat().st_uid
+        except FileNotFoundError:
+            continue
+        command = ["prlimit", f"--pid={pid}", f"--fsize={limit}"]
+        done = subprocess.run(command, user=owner, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not Path(f"/proc/{pid}").exists(), f"no disk is full: {done.stderr}"
+
+
+@contextlib.contextmanager
+def site(kind: str, seed: int, tally: Tally, proxies: Proxies) -> Iterator[Site]:
+    """A database of this kind with its service processes, healthy, behind proxies that spoil what passes."""
+    with contextlib.ExitStack() as stack:
+        nursery = stack.enter_context(Nursery())
+        folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        database, links = None, []
+        if kind == "sqlite":
+            target = sqlite_place(folder)
+            urls = [target.database] * REPLICAS[kind]
+        else:
+            primary = stack.enter_context(server())
+            make_primary(primary)
+            database = Database(primary)
+            target = with_token(_url(primary.port), folder / "keys.json")
+            links = [
+                Link(primary.port, stream(seed, kind, "link", number), tally, 0.0)
+                for number in range(REPLICAS[kind])
+            ]
+            urls = [_url(proxies.listen(link)) for link in links]
+        replicas = [Replica(nursery, url, target.key_file) for url in urls]
+        made = Site(target, replicas, database, links)
+        stack.callback(made.close)
+        made.heal()
+        ports = [replica.port for replica in replicas]
+        made.requests = RequestProxy(ports, stream(seed, kind, "requests"), tally, 0.0)
+        made.proxy_port = proxies.listen(made.requests)
+        yield made
+
+
+def _url(port: int) -> str:
+    return f"postgresql://dpledger:{quote(PASSWORD)}@127.0.0.1:{port}/postgres"
