@@ -37,7 +37,7 @@ SLOW_ROUNDS = 1
 GRADIENT_ROUNDS = 15
 GRADIENTS_PER_ROUND = 5
 SEED = 1994
-GOALS = {"reservation": 1.05, "per_step": 1.05, "clip": 2.0}
+GOALS = {"reservation": 1.03, "per_step": 1.05, "clip": 2.0}
 BUDGET = {"accounting": "rdp-curve", "orders": [2.0, 8.0, 32.0], "epsilons": [1e9] * 3}
 Work = Callable[[], object]
 

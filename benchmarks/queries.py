@@ -16,11 +16,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import GOAL_CONNECTIONS, Server, checked, service
+from benchmarks.ledger import KINDS_CONNECTIONS, Server, checked, service
 from benchmarks.load import Connection, Order, fire
 
 QUERIES = 5_000
@@ -104,7 +103,7 @@ class Asker:
 
 def rate(server: Server, number: int) -> float:
     """Authorizations a second in one round."""
-    order = replace(server.order(GOAL_CONNECTIONS, number), seconds=SECONDS)
+    order = server.order(KINDS_CONNECTIONS, number, SECONDS)
     return checked(server, fire(order)).rate
 
 

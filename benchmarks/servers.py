@@ -43,12 +43,12 @@ def postgresql(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serving(command: list[str], port: int) -> Iterator[None]:
-    """Run a server until the block ends; enters the block when it listens."""
+def serving(command: list[str], port: int) -> Iterator[int]:
+    """Run a server until the block ends; yields its process id when it listens."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _await_listener(process, port)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(_STOP_SECONDS)
