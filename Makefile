@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+SECONDS ?= 120
+DATABASE ?= both
 VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
@@ -24,7 +26,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +73,13 @@ lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with has
 	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra otel --generate-hashes --no-annotate \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
 
+# QUICK=--quick plants the part of them that the continuous integration does.
+mutants: install ## plant bugs in a copy of the tree; each must be killed by the test that it names
+	$(BIN)/python -m tests.mutants $(QUICK)
+
+chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sqlite|postgresql|both), and replay what it left
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --database $(DATABASE) $(if $(SEED),--seed $(SEED))
+
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
 
@@ -83,8 +92,11 @@ test-pld: install ## hold 10,000 drawn plans to their exact profiles
 bench-client: install ## time DP-SGD with a reservation, in blocks and with one request per step against no accounting, and clipping
 	$(BIN)/python -m benchmarks.client
 
-bench-ledger: install ## time authorizations on SQLite and PostgreSQL against an empty route and a plain version
+bench-ledger: install ## time authorizations on SQLite and PostgreSQL against their durable floors, an empty route and a plain version
 	$(BIN)/python -m benchmarks.ledger
+
+soak: install ## keep the service busy at half its throughput for SECONDS; memory, files, threads and latency stay flat
+	$(BIN)/python -m benchmarks.soak $(SECONDS)
 
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, Integers, as_numbers
+from dpledger_client._arrays import Bools, Floats, Integers, as_numbers
 from dpledger_client._checks import check_choice, check_count, check_flag
 from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters
 from dpledger_client.objectives.linear import softmax
@@ -261,24 +261,42 @@ class ListNet(Ranking):
 class ListMLE(Ranking):
     """−log of the probability of the order by relevance (Xia, Liu, Wang, Zhang, Li 2008; Chen 2020, (6.6)).
 
-    Documents that are equally relevant keep their order.
+    Statement: the sum over documents d that are not of the least relevance of log Σ e^{s_j} − s_d, the sum
+    over every document j at most as relevant as d. Where all relevances differ, this is ListMLE.
+    Documents that are equally relevant are each drawn from all that are left when the first of them is
+    (Breslow 1974, for tied times in Cox's likelihood), so that the loss is at least −log of the probability
+    of any order of them, and does not depend on the order in which documents are stored. The least relevant
+    add nothing: in some order they come last with probability 1.
     """
 
     def list_loss(self, scores: Floats, relevances: Floats) -> float:
-        ordered = scores[np.argsort(-relevances, kind="stable")]
-        rest = np.logaddexp.accumulate(ordered[::-1])[::-1]
-        return float(np.sum(rest - ordered))
+        if not np.isfinite(relevances).all():
+            return np.nan
+        rest = self._rest(scores, relevances)
+        return float(np.sum((rest - scores)[_above_least(relevances)]))
 
     def list_slopes(self, scores: Floats, relevances: Floats) -> Floats:
-        order = np.argsort(-relevances, kind="stable")
-        ordered = scores[order]
-        rest = np.logaddexp.accumulate(ordered[::-1])[::-1]
-        # A document is among those left at its own place and at every place before.
-        shares = np.tril(np.exp(ordered[:, None] - rest[None, :])).sum(axis=1)
-        slopes = np.empty_like(scores)
-        slopes[order] = shares - 1.0
+        ranked = _above_least(relevances)
+        rest = self._rest(scores, relevances)
+        # Document j is among those left for every ranked d that is at least as relevant.
+        left = ranked[:, None] & (relevances[None, :] <= relevances[:, None])
+        shares = np.where(left, np.exp(scores[None, :] - rest[:, None]), 0.0)
+        slopes: Floats = shares.sum(axis=0) - ranked
+        # Of a relevance that is no number nothing is known: the list then counts as zero.
         slopes[~np.isfinite(relevances)] = np.nan
         return slopes
+
+    def _rest(self, scores: Floats, relevances: Floats) -> Floats:
+        """log Σ e^{s_j} over the documents at most as relevant, for each document."""
+        left = relevances[None, :] <= relevances[:, None]
+        rest: Floats = np.logaddexp.reduce(np.where(left, scores[None, :], -np.inf), axis=1)
+        return rest
+
+
+def _above_least(relevances: Floats) -> Bools:
+    """Which documents are more relevant than the least relevant of their list; all where one is no number."""
+    above: Bools = ~(relevances <= np.min(relevances))
+    return above
 
 
 class BayesRank(Ranking):

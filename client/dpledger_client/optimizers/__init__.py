@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dpledger_client.errors import BudgetExhausted
@@ -21,6 +21,7 @@ from dpledger_client.optimizers.support.projections import (
     Simplex,
 )
 from dpledger_client.optimizers.support.results import Charge, Iterate, Record, Result
+from dpledger_client.optimizers.support.rules import Request, TrainingPlan, make_plan
 from dpledger_client.optimizers.training import (
     AuthorizedBatch,
     Batch,
@@ -53,6 +54,7 @@ __all__ = [
     "Source",
     "StopTraining",
     "Training",
+    "TrainingPlan",
     "find_method",
     "minimize",
     "plan",
@@ -101,7 +103,10 @@ def minimize(
     y: Any,
     *,
     account: Account | Sequence[Account] | None,
-    method: str | Method | NonPrivate,
+    method: str | Method | NonPrivate = "auto",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    spend: float | None = None,
     w0: Any = None,
     records: int | Sequence[int] | None = None,
     reserve: int | None = None,
@@ -123,7 +128,10 @@ def minimize(
         What asks: ``ledger.dataset("adult").run("job-1")``; None for a baseline without privacy; one for
         each of several participants.
     method
-        A name of ``METHODS``, with its parameters as ``options``, or a method.
+        A name of ``METHODS``, with its parameters as ``options``, or a method; ``auto`` is by the rule.
+    epsilon, delta, spend
+        What it is to cost in all: an (ε, δ), or the share ``spend`` of what is left. The rule chooses all
+        parameters but those in ``options``; ``plan`` of the result has them.
     w0
         Where to start; must not depend on the data.
     records
@@ -131,9 +139,8 @@ def minimize(
     reserve
         Reserve so many equal steps at once.
     block
-        Without ``reserve``, equal steps are reserved in blocks that grow, to so many at most: 1 asks for each
-        step by itself. A killed job pays for the block it was in. By default one grows until asking takes
-        a hundredth of the time, to 1,024 steps or 30 seconds at most.
+        Without ``reserve``, equal steps are reserved in blocks that grow, to so many at most; by default till
+        asking takes a hundredth of the time; a killed job pays for the block it was in.
     callback
         Called with an :class:`Iterate` after each iteration; True ends the training.
     progress
@@ -144,24 +151,36 @@ def minimize(
     Result
         Also when the budget ends: the last good iterate, with ``stop_reason`` ``budget-exhausted``.
     """
-    chosen = _chosen(method, options)
+    own = _own_target(method, epsilon, delta)
+    planned: TrainingPlan | None = None
+    if not own and (epsilon, delta, spend) != (None, None, None):
+        wanted = Request(epsilon, delta, spend)
+        planned, account = _planned(method, wanted, X, y, account, records, options)
+        method, options = planned.method, {}
+    chosen = _chosen(method, {**options, **own})
     if isinstance(chosen, NonPrivate):
         return _fit(chosen, objective, X, y, account, w0)
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
-    bar = chosen_progress(progress, chosen.name)
-    settings = {
-        "method": chosen.name,
-        "steps": chosen.planned_steps,
-        "w0": w0,
-        "reserve": reserve,
-        "block": block,
-    }
-    training = _training(
-        chosen.shared, objective, X, y, account, records, **settings, callback=callback, progress=bar
-    )
+    settings = {"w0": w0, "reserve": reserve, "block": block, "callback": callback, "progress": progress}
+    return replace(_run(chosen, objective, X, y, account, records, **settings), plan=planned)
+
+
+def _run(
+    method: Method,
+    objective: Objective,
+    X: Any,
+    y: Any,
+    account: Account | Sequence[Account],
+    records: int | Sequence[int] | None,
+    *,
+    progress: bool | Progress | None,
+    **settings: Any,
+) -> Result:
+    bar = chosen_progress(progress, method.name)
+    named = {"method": method.name, "steps": method.planned_steps, "progress": bar, **settings}
     try:
-        return _train(chosen, training)
+        return _train(method, _training(method.shared, objective, X, y, account, records, **named))
     finally:
         if isinstance(bar, Bar):
             bar.close()
@@ -240,7 +259,41 @@ def _train(method: Method, training: Training) -> Result:
     return training.result("finished")
 
 
+def _own_target(
+    method: str | Method | NonPrivate, epsilon: float | None, delta: float | None
+) -> dict[str, Any]:
+    """An ε and δ that are parameters of the method itself, as some baselines have them."""
+    if not isinstance(method, str) or method == "auto" or epsilon is None:
+        return {}
+    names = {field.name for field in fields(find_method(method))}  # type: ignore[arg-type]
+    if "epsilon" not in names:
+        return {}
+    if delta is not None and "delta" not in names:
+        raise ValueError(f"delta must be None: {method} is charged a pure ε")
+    return {"epsilon": epsilon} if delta is None else {"epsilon": epsilon, "delta": delta}
+
+
+def _planned(
+    method: str | Method | NonPrivate,
+    request: Request,
+    X: Any,
+    y: Any,
+    account: Account | Sequence[Account] | None,
+    records: int | Sequence[int] | None,
+    options: Mapping[str, Any],
+) -> tuple[TrainingPlan, Account]:
+    """What the rule makes of a request, by public numbers alone."""
+    if not isinstance(method, str):
+        raise ValueError("epsilon, delta and spend go with a method's name: a method has its noise already")
+    if not isinstance(account, Account) or isinstance(records, Sequence):
+        raise ValueError("epsilon, delta and spend need one account, and one number of records")
+    number = Source.of(X, y, account, records).records
+    return make_plan(account, "noisy-gd" if method == "auto" else method, request, number, options)
+
+
 def _chosen(method: str | Method | NonPrivate, options: dict[str, Any]) -> Method | NonPrivate:
+    if method == "auto":
+        raise ValueError("method must be named with its parameters, or epsilon and delta, or spend be given")
     if isinstance(method, str):
         return find_method(method)(**options)
     if options:

@@ -36,6 +36,15 @@ def _projected_average(X: Floats, y: Floats) -> Floats:
     return np.asarray(np.mean(iterates, axis=0))
 
 
+def _tail_of_heavy_ball(X: Floats, y: Floats) -> Floats:
+    w, velocity, iterates = np.zeros(X.shape[1]), np.zeros(X.shape[1]), []
+    for _ in range(STEPS):
+        velocity = 0.8 * velocity + _mean_gradient(w, X, y)
+        w = w - ETA * velocity
+        iterates.append(w)
+    return np.asarray(np.mean(iterates[STEPS // 2 :], axis=0))
+
+
 def _rho(result: Result) -> float:
     return result.iterations / (2.0 * 4.0**2)
 
@@ -46,6 +55,16 @@ CASES = [
         method=NoisyGradientDescent(STEPS, clip=1.5, noise_multiplier=4.0, step_size=ETA),
         objective=Logistic(L2(LAMBDA)),
         textbook=_last,
+        rho=_rho,
+        repeats=4,
+    ),
+    Case(
+        name="noisy-gd with momentum and a tail average",
+        method=NoisyGradientDescent(
+            STEPS, clip=1.5, noise_multiplier=4.0, step_size=ETA, momentum=0.8, average="tail"
+        ),
+        objective=Logistic(L2(LAMBDA)),
+        textbook=_tail_of_heavy_ball,
         rho=_rho,
         repeats=4,
     ),

@@ -78,11 +78,11 @@ def listnet(_w: Any, scores: Any, relevances: Floats) -> Any:
 
 
 def listmle(_w: Any, scores: Any, relevances: Floats) -> Any:
-    left = sorted(range(len(scores)), key=lambda d: -relevances[d])
     total: Any = 0.0
-    while left:
-        total = total + np.log(sum(np.exp(scores[d]) for d in left)) - scores[left[0]]
-        left = left[1:]
+    for place, relevance in enumerate(relevances):
+        if relevance > min(relevances):
+            left = [d for d in range(len(scores)) if relevances[d] <= relevance]
+            total = total + np.log(sum(np.exp(scores[d]) for d in left)) - scores[place]
     return total
 
 

@@ -1,5 +1,6 @@
 """Ranking: what one list can change, what the bound of a batch costs, metrics, and that it learns."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -138,6 +139,46 @@ def test_norms_losses_and_gradients_agree(kind: type[Ranking]) -> None:
     direction = np.random.default_rng(0).normal(size=len(w))
     ahead, behind = (objective.loss(w + h * direction, X, y) for h in (1e-6, -1e-6))
     assert (ahead - behind) / 2e-6 == pytest.approx(objective.gradient(w, X, y) @ direction, abs=1e-7)
+
+
+def _minus_log_probability(scores: Floats, order: tuple[int, ...], first: int) -> float:
+    """−log of the probability of drawing the first documents of an order, one after another by softmax."""
+    weights = np.exp(scores)
+    chances = [weights[order[place]] / weights[list(order[place:])].sum() for place in range(first)]
+    return -float(np.log(chances).sum())
+
+
+@pytest.mark.parametrize("judged", [[2, 0, 1, 3], [1, 0, 1, 2], [0, 1, 0, 0], [1, 1, 1, 1], [2, 2, 0, 1]])
+def test_listmle_bounds_every_order_of_ties_and_is_exact_without(judged: list[int]) -> None:
+    scores, relevances = np.array([0.3, -1.2, 0.8, 0.1]), np.array(judged, dtype=float)
+    ranked = int(np.sum(relevances > relevances.min()))
+    orders = [
+        order
+        for order in itertools.permutations(range(4))
+        if all(relevances[a] >= relevances[b] for a, b in itertools.pairwise(order))
+    ]
+    exact = [_minus_log_probability(scores, order, ranked) for order in orders]
+    found = ListMLE(LINEAR).list_loss(scores, relevances)
+    assert found >= max(exact) - 1e-12
+    if len(set(relevances[relevances > relevances.min()])) == ranked:
+        np.testing.assert_allclose(exact, found, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [ListNet, ListMLE, BayesRank])
+def test_the_stored_order_of_documents_does_not_matter(kind: type[Ranking]) -> None:
+    """Data are often stored by relevance, or by a search engine's rank: training must not learn that."""
+    X, y = ranking(40)
+    w = np.array([0.5, -1.0, 0.25])
+    random = np.random.default_rng(1)
+    orders = [random.permutation(len(judged)) for judged in y]
+    shuffled = [rows[order] for rows, order in zip(X, orders, strict=True)]
+    judged = [each[order] for each, order in zip(y, orders, strict=True)]
+    assert any(len(set(each)) < len(each) for each in y)
+    objective = kind(LINEAR)
+    np.testing.assert_allclose(objective.losses(w, X, y), objective.losses(w, shuffled, judged), atol=1e-12)
+    np.testing.assert_allclose(
+        objective.gradient_sum(w, X, y), objective.gradient_sum(w, shuffled, judged), atol=1e-9
+    )
 
 
 def test_a_list_that_does_not_fit_has_no_loss() -> None:

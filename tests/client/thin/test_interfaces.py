@@ -58,7 +58,7 @@ EXPORTS = {
     "optimizers": """
         AuthorizedBatch Batch Box Callback Charge Iterate L1Ball L2Ball METHODS Method NoProjection
         NonPrivate Participant Progress Projection Record Result SharedTraining Simplex Source
-        StopTraining Training find_method minimize plan
+        StopTraining Training TrainingPlan find_method minimize plan
     """,
     "optimizers.methods": "",
     "optimizers.support": "",

@@ -35,7 +35,9 @@ class DPAGD(Method):
     gradient_rho, selection_rho
         ρ_ng at the start, and ρ_nmax of each selection.
     gradient_clip, loss_clip
-        C_grad and C_obj: to what each record's gradient is shortened and its loss is cut.
+        C_grad and C_obj: to what each record's gradient is shortened and its loss is cut. Of the order of the
+        loss at the start or below (log 2 for logistic regression), C_obj hides what a step gains on records
+        that are wrong, and stalls the training: take about 8.
     budget_growth
         γ.
     candidates, max_step_size

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpledger_client._arrays import Floats
-from dpledger_client._checks import check_choice, check_count, check_positive
+from dpledger_client._checks import check_choice, check_count, check_non_negative, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
@@ -38,11 +38,15 @@ class NoisyGradientDescent(Method):
     projection
         Onto which set.
     average
-        ``last``: the last iterate; ``uniform``: (w₀ + … + w_{T−1})/T, as the lectures' theorems want it.
+        ``last``: the last iterate; ``uniform``: (w₀ + … + w_{T−1})/T, as the lectures' theorems want it;
+        ``tail``: the mean of the iterates of the second half, in which the noise averages out.
+    momentum
+        m of the heavy ball, in [0, 1): v ← m·v + g, w ← Π(w − ηv) (Polyak 1964).
 
     Notes
     -----
     Each step is one Gaussian release on the whole dataset: ρ = 1/(2·noise_multiplier²).
+    Momentum and averages are functions of what was released, and cost nothing.
     """
 
     name: ClassVar[str] = "noisy-gd"
@@ -52,12 +56,15 @@ class NoisyGradientDescent(Method):
     step_size: StepSize
     projection: Projection = field(default_factory=NoProjection)
     average: str = "last"
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         check_positive("clip", self.clip)
         check_positive("noise_multiplier", self.noise_multiplier)
-        check_choice("average", self.average, ("last", "uniform"))
+        check_choice("average", self.average, ("last", "uniform", "tail"))
+        if check_non_negative("momentum", self.momentum) >= 1.0:
+            raise ValueError(f"momentum must be below 1, found {self.momentum!r}")
 
     def items(self, setting: Setting) -> list[Item]:
         return [step_item("gradient", self._release(setting.adjacency), times=self.steps)]
@@ -65,13 +72,23 @@ class NoisyGradientDescent(Method):
     def train(self, training: Training) -> None:
         release = self._release(training.adjacency)
         w = self.projection(training.w)
-        total = np.zeros_like(w)
+        velocity, total = np.zeros_like(w), np.zeros_like(w)
         for iteration in range(1, self.steps + 1):
-            total += w
+            if self.average == "uniform":
+                total += w
             eta = step_size_at(self.step_size, iteration)
-            w = self.projection(w - eta * self._gradient(training, release, w))
-            output = total / iteration if self.average == "uniform" else None
-            training.record(w, output=output, step_size=eta)
+            velocity = self.momentum * velocity + self._gradient(training, release, w)
+            w = self.projection(w - eta * velocity)
+            if self.average == "tail" and iteration > self.steps // 2:
+                total += w
+            training.record(w, output=self._output(total, iteration), step_size=eta)
+
+    def _output(self, total: Floats, iteration: int) -> Floats | None:
+        """The average so far, or None for the last iterate."""
+        if self.average == "last":
+            return None
+        count = iteration if self.average == "uniform" else iteration - self.steps // 2
+        return total / count if count > 0 else None
 
     def _release(self, adjacency: str) -> Release:
         sensitivity = gradient_sensitivity(self.clip, adjacency)

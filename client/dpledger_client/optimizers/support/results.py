@@ -147,6 +147,8 @@ class Result(Charged):
         What the ledger said is left after the last charge.
     refusal
         What the ledger refused, if that ended it: what was asked, what is left, what would fit.
+    plan
+        What was planned for an (ε, δ) or a share of what is left, where the rule chose the parameters.
     """
 
     w: Floats
@@ -157,6 +159,7 @@ class Result(Charged):
     history: Sequence[Record] = field(repr=False)
     remaining: Mapping[str, Any] = field(repr=False)
     refusal: BudgetExhausted | None = field(default=None, repr=False)
+    plan: Any = field(default=None, repr=False)
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:
