@@ -32,7 +32,7 @@ from dpledger.accounting.mechanisms import (
 )
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.pld.cells import ROUNDING
-from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Band, _Grid, _Tail
+from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Band, _Grid, _log_tail, _Tail
 from dpledger.accounting.pld.moments import Cumulants, Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
 from dpledger.accounting.pld.plan import PlanLoss
@@ -395,6 +395,22 @@ def test_extremes_are_between_sure_bounds(noise_std: float, rate: float, times: 
     full = exact.gaussian(math.sqrt(times) / noise_std)
     if found > 0.0:
         assert full(mp.mpf(0.95 * found)) >= mp.mpf(delta) * (1 - 1e-2) or found < 1e-9
+
+
+@pytest.mark.parametrize(("rate", "times"), [(1e-6, 10**7), (1e-6, 10**8), (1e-5, 10**8), (1e-6, 10**9)])
+def test_very_many_tiny_losses_have_a_bound_near_the_central_limit(rate: float, times: int) -> None:
+    """So many are nearly a Gaussian of μ = q·√(n(e^(1/σ²) − 1)); a window once ended below their losses."""
+    found = PlanLoss([(step(Gaussian(1.0, 1.0), rate=rate), times)]).epsilon(1e-5)
+    limit = exact.gaussian(rate * math.sqrt(times * math.expm1(1.0)))
+    assert limit(mp.mpf(found)) <= mp.mpf(1e-5)
+    assert limit(mp.mpf(0.97 * found)) >= mp.mpf(1e-5)
+
+
+def test_a_tail_bound_is_not_lost_where_moments_are_no_floats() -> None:
+    """Tilted by 1,000 from the largest index, which has no mass, nothing of the moment would be left."""
+    masses = np.zeros(11)
+    masses[0], masses[1] = 0.5, 0.5
+    assert _log_tail([Factor(masses, 2)], 100.0, 2.0) >= math.log(0.25)
 
 
 def test_a_mixture_and_large_noise_without_replacement() -> None:

@@ -336,7 +336,9 @@ class PrivacyLossDistribution:
         origin = math.fsum(times * part.origin for part, times in parts)
         factors = [Factor(part.masses, times, part.index) for part, times in parts]
         log_error = sum(times * part.log_error for part, times in parts)
-        infinite = min(infinite_mass(parts) * math.exp(min(log_error, _LARGEST_EXPONENT)) * (1.0 + 1e-12), 1.0)
+        infinite = min(
+            infinite_mass(parts) * math.exp(min(log_error, _LARGEST_EXPONENT)) * (1.0 + 1e-12), 1.0
+        )
         return factors, origin, log_error, infinite
 
     @functools.cached_property

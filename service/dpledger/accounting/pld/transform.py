@@ -235,8 +235,8 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     angle 2πk/M; between these it changes by at most (π/M)·E|index − c|, any c. Where the product of moduli so
     raised is below ``_NEGLIGIBLE`` a coefficient changes a value by less than that. The others, up to the
     last that may be larger, are summed directly: each factor e^(−iθ·index) is a product of few powers and
-    right to 24u per power (an angle of up to 2π after three roundings 15u, sine and cosine 6u, a product 3u), the
-    sum of J terms to J·u more.
+    right to 24u per power (an angle of up to 2π after three roundings 15u, sine and cosine 6u, a product
+    3u), the sum of J terms to J·u more.
     Source: |e^(ia) − e^(ib)| ≤ |a − b|; Higham 2002, section 3.1.
     """
     loud = _last_loud(parts, size)
