@@ -24,8 +24,8 @@ How it is evaluated, and why the result is an upper bound
 ---------------------------------------------------------
 G is convex in e^s, so on each of N panels of width h = 2d/N a chord in e^s is above it. Such a chord's mean
 needs the masses of P and Q alone: a panel's mass goes to its ends as e^(h/2) to 1. Together node j then
-weighs tanh(h/4)·e^(−jh/2), the first and the last half of that beside their atoms. What is added is h²/12 of E[G] at
-moderate orders; near the largest loss, at large orders, αh²/16 of what the atom there gives.
+weighs tanh(h/4)·e^(−jh/2), the first and the last half of that beside their atoms. What is added is h²/12 of
+E[G] at moderate orders; near the largest loss, at large orders, αh²/16 of what the atom there gives.
 
 Rounding is charged term by term: L is off by at most 8u·(|t|(2 + |s|)/(1+t) + |L|), t = r − 1, g by that
 times its slope and a few units, a sum of n terms by n·u more.
