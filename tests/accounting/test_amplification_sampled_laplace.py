@@ -103,7 +103,7 @@ def test_between_whole_orders_the_chord_of_the_general_bound_is_far_above() -> N
 
 
 def drawn_moment(p: list[Any], q: list[Any], order: Any, shift: Any) -> Any:
-    """∫ f^α g^(1−α) for one record of ``p``, or of ``q``, drawn and released with Laplace noise of scale 1."""
+    """∫ f^α g^(1−α) for one record of ``p``, or of ``q``, drawn and released with noise of scale 1."""
 
     def density(at: Any, records: list[Any]) -> Any:
         return mp.fsum(mp.exp(-abs(at - each)) for each in records) / (2 * len(records))
