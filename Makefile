@@ -87,8 +87,10 @@ bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus
 bench-pld: $(BENCH_VENV)/.installed ## time privacy-loss distributions against dp-accounting, Opacus PRV and prv_accountant
 	$(BENCH_VENV)/bin/python benchmarks/pld.py
 
-test-pld: install ## hold 10,000 drawn plans to their exact profiles
-	$(BIN)/python -m tests.accounting.test_pld_bounds 10000
+SEEDS ?= 0 10000
+
+test-pld: install ## hold 10,000 drawn plans to their exact profiles, or those of SEEDS="first end"
+	$(BIN)/python -m tests.accounting.test_pld_bounds $(SEEDS)
 
 bench-client: install ## time DP-SGD with a reservation, in blocks and with one request per step against no accounting, and clipping
 	$(BIN)/python -m benchmarks.client
