@@ -4,6 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 SECONDS ?= 120
 DATABASE ?= both
+REQUESTS ?= 100000
 VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
@@ -26,7 +27,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos fuzz clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +80,9 @@ mutants: install ## plant bugs in a copy of the tree; each must be killed by the
 
 chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sqlite|postgresql|both), and replay what it left
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --database $(DATABASE) $(if $(SEED),--seed $(SEED))
+
+fuzz: install ## send REQUESTS odd requests to a served process (SEED); no 500, no hang, every answer as described, memory flat
+	$(BIN)/python -m tests.fuzz --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
 
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
