@@ -6,6 +6,7 @@ of every few thousand requests. The last line is ``requests=… errors_500=… h
 """
 
 import argparse
+import functools
 import os
 import secrets
 import statistics
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -127,13 +130,21 @@ def main() -> int:
 def _drive(run: Run, gauge: Gauge, requests: int) -> None:
     """Let walks and then all clients run, and say now and then how far they are."""
     tokens = _tokens(run)
-    threads = [threading.Thread(target=run.walk, args=(int(WALKED_SHARE * requests),))]
-    _follow(threads, run, gauge, requests)
-    threads = [threading.Thread(target=run.mutate, args=(each, tokens, requests)) for each in range(CLIENTS)]
-    _follow(threads, run, gauge, requests)
+    _follow([functools.partial(run.walk, int(WALKED_SHARE * requests))], run, gauge, requests)
+    clients = [functools.partial(run.mutate, each, tokens, requests) for each in range(CLIENTS)]
+    _follow(clients, run, gauge, requests)
 
 
-def _follow(threads: list[threading.Thread], run: Run, gauge: Gauge, requests: int) -> None:
+def _noting(part: Callable[[], None], findings: Findings) -> None:
+    """A part that breaks off is a finding as well."""
+    try:
+        part()
+    except Exception:
+        findings.faults.append(f"broke off: {traceback.format_exc()[-1500:]}")
+
+
+def _follow(parts: list[Callable[[], None]], run: Run, gauge: Gauge, requests: int) -> None:
+    threads = [threading.Thread(target=_noting, args=(part, run.findings)) for part in parts]
     for thread in threads:
         thread.start()
     said, began = 0, time.monotonic()

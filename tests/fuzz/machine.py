@@ -5,17 +5,18 @@ reservation, an allocation and a token lead to. Numbers that are drawn from a sc
 that can be opened, so every other body gets a budget or releases that can.
 """
 
+import contextlib
 import copy
 from random import Random
 from typing import Any
 
 import hypothesis
+import hypothesis.errors
 import requests
 import schemathesis
 from schemathesis import Case, Response
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation.stateful.state_machine import APIStateMachine
-from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from tests.fuzz.judge import Answer
 from tests.fuzz.run import Sender
@@ -78,7 +79,7 @@ def linked(description: dict[str, Any]) -> dict[str, Any]:
 def machine_over(
     sender: Sender, description: dict[str, Any], token: str, random: Random
 ) -> type[APIStateMachine]:
-    """A machine whose requests ``sender`` sends and judges; a finding is an error there and then."""
+    """A machine whose requests ``sender`` sends and judges."""
     config = SchemathesisConfig()
     schema = schemathesis.openapi.from_dict(linked(description), config=config)
     numbers = iter(range(10**9))
@@ -94,14 +95,10 @@ def machine_over(
 
         def call(self, case: Case, **_: Any) -> Response:
             ask = _ask(case)
-            before = len(sender.findings.faults)
-            answer = sender.send(ask)
-            assert len(sender.findings.faults) == before, sender.findings.faults[-1]
-            return _response(ask, answer)
+            return _response(ask, sender.send(ask))
 
-        def validate_response(self, response: Response, case: Case, *_: Any, **__: Any) -> None:
-            if 200 <= response.status_code < 300:
-                case.validate_response(response, checks=[response_schema_conformance])
+        def validate_response(self, *_: Any, **__: Any) -> None:
+            """The sender has judged the answer already, by the same description."""
 
     return Walk
 
@@ -139,15 +136,19 @@ def _response(ask: Ask, answer: Answer) -> Response:
 
 
 def walk(machine: type[APIStateMachine], seed: int, walks: int, steps: int) -> None:
-    """So many walks of so many steps; the same seed gives the same walks, as far as answers are the same."""
-    hypothesis.seed(seed)(machine)
-    machine.run(
-        settings=hypothesis.settings(
-            max_examples=walks,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            phases=[hypothesis.Phase.generate],
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )
+    """At most so many walks of so many steps; the same seed gives the same walks while answers are the same.
+
+    The ledgers outlive a walk, so a walk may meet what an earlier one left. Hypothesis ends a run where
+    that changes what it can draw; what an answer is found guilty of stays among the findings all the same.
+    """
+    settings = hypothesis.settings(
+        max_examples=walks,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
+    hypothesis.seed(seed)(machine)
+    with contextlib.suppress(hypothesis.errors.Flaky):
+        machine.run(settings=settings)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.direct import DIRECT_DRAWS, FEW_TERMS, UNDERFLOW, Law, direct_sum
@@ -215,10 +214,10 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
             return Sum(law.dense(length), 0, UNDERFLOW, log_scale, log_error + law.log_error, tilt, length)
     product = None
     for part in parts:
-        power = _power(fft.rfft(part.fold(size), size), part.times)
+        power = _power(_rfft(part.fold(size), size), part.times)
         product = power if product is None else product * power
     assert product is not None
-    values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
+    values = np.roll(_irfft(product, size), -(first % size))[: max(length - first, 1)]
     error = _error([part.times for part in parts], product, size, _transform_error(size))
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
@@ -258,7 +257,7 @@ def _last_loud(parts: Sequence[Tilted], size: int) -> int | None:
     logs, found = np.zeros(points // 2 + 1), size
     order = sorted(range(len(parts)), key=lambda i: -parts[i].times * spreads[i] ** 2)
     for part, spread in ((parts[i], spreads[i]) for i in order):
-        moduli = np.abs(fft.rfft(part.fold(points), points))
+        moduli = np.abs(_rfft(part.fold(points), points))
         slack = math.pi / points * spread * (1.0 + 1e-9) + _transform_error(points)
         logs += part.times * np.log(np.minimum(moduli + slack, 1.0))
         last = int(np.flatnonzero(logs > math.log(_NEGLIGIBLE) - 1.0)[-1])
@@ -340,3 +339,20 @@ def _power(base: Complexes, times: int) -> Complexes:
             assert result is not None
             return result
         base = base * base
+
+
+# A service loads the transform after it has started.
+
+
+def _rfft(values: Floats, size: int) -> Complexes:
+    from scipy import fft
+
+    transformed: Complexes = fft.rfft(values, size)
+    return transformed
+
+
+def _irfft(values: Complexes, size: int) -> Floats:
+    from scipy import fft
+
+    restored: Floats = fft.irfft(values, size)
+    return restored
