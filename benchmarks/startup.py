@@ -1,4 +1,4 @@
-"""How much does a start cost? Processor seconds of ``dpledger serve`` until ``/readyz`` says yes, side by side.
+"""How much does a start cost? Processor seconds of ``dpledger serve`` until ``/readyz`` says yes.
 
     python -m benchmarks.startup [<rounds>]
 

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from dpledger.api.services import _LOADED_LATER
 
-NOT_FOR_A_START = {*_LOADED_LATER, "psycopg", "scipy.linalg", "scipy.spatial", "opentelemetry.sdk", "rich.progress"}
+NOT_FOR_A_START = {
+    *_LOADED_LATER,
+    "psycopg",
+    "scipy.linalg",
+    "scipy.spatial",
+    "opentelemetry.sdk",
+    "rich.progress",
+}
 _ASK = "import sys, dpledger.server; print(*sys.modules)"
 
 

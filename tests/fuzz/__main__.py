@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,7 +27,7 @@ from dpledger.api.app import create_app
 from dpledger.settings import Settings
 from tests.fuzz.judge import Judge
 from tests.fuzz.machine import machine_over, walk
-from tests.fuzz.run import HANG_SECONDS, Findings, Sender, check_ledgers, fuzz_world
+from tests.fuzz.run import HANG_SECONDS, Findings, Sender, check_ledgers, existing, fuzz_world
 from tests.fuzz.world import World
 from tests.reliability.database_targets import DatabaseTarget, sqlite_place
 from tests.reliability.processes import Running, services
@@ -86,17 +86,7 @@ class Run:
         machine = machine_over(sender, self.description, self.target.token, random)
         while self.findings.requests < requests and self.findings.hold:
             walk(machine, random.getrandbits(32), 20, WALK_STEPS)
-        datasets = [f"walk-{number}" for number in range(requests)]
-        check_ledgers(sender, self._existing(sender, datasets), set(), self.target.token)
-
-    def _existing(self, sender: Sender, datasets: list[str]) -> list[str]:
-        found, cursor = [], ""
-        while True:
-            page = sender.read(f"/v1/datasets?limit=100{cursor}", self.target.token)
-            found += [each["name"] for each in page["items"] if each["name"].startswith("walk-")]
-            if page["next"] is None:
-                return sorted(set(found) & set(datasets))
-            cursor = f"&next={page['next']}"
+        check_ledgers(sender, existing(sender, self.target.token), set(), self.target.token)
 
     def mutate(self, number: int, tokens: dict[str, str], requests: int) -> None:
         """One client: worlds one after another until all clients together have sent enough."""
@@ -143,7 +133,7 @@ def _noting(part: Callable[[], None], findings: Findings) -> None:
         findings.faults.append(f"broke off: {traceback.format_exc()[-1500:]}")
 
 
-def _follow(parts: list[Callable[[], None]], run: Run, gauge: Gauge, requests: int) -> None:
+def _follow(parts: Sequence[Callable[[], None]], run: Run, gauge: Gauge, requests: int) -> None:
     threads = [threading.Thread(target=_noting, args=(part, run.findings)) for part in parts]
     for thread in threads:
         thread.start()
@@ -175,7 +165,7 @@ def _tokens(run: Run) -> dict[str, str]:
 def _report(findings: Findings, gauge: Gauge, served: Running) -> int:
     for status, count in sorted(findings.statuses.items()):
         _say(f"  {status or 'no answer':>9} {count}")
-    _say(f"  slowest answer {findings.slowest_seconds:.1f} s")
+    _say(f"  slowest answer {findings.slowest_seconds:.1f} s: {findings.slowest[:700]}")
     for found in [*findings.hangs[:SHOWN], *findings.faults[:SHOWN]]:
         _say(f"  found: {found[:2000]}")
     if not findings.hold:

@@ -102,8 +102,8 @@ class Judge:
             content = json.loads(answer.content, parse_constant=_refuse)
         except ValueError as error:
             return f"{name}: {error}"
-        error = next(iter(self._validator(name, schema).iter_errors(content)), None)
-        return None if error is None else f"{name}: {error.message} at {error.instance_path}"
+        found = next(iter(self._validator(name, schema).iter_errors(content)), None)
+        return None if found is None else f"{name}: {found.message} at {found.instance_path}"
 
     def _validator(self, name: str, schema: dict[str, Any]) -> jsonschema_rs.Validator:
         if name not in self._validators:

@@ -1,4 +1,4 @@
-"""Walks over the API by its own description: schemathesis draws requests, and links lead from one to the next.
+"""Walks over the API by its own description: schemathesis draws requests, links lead from one to the next.
 
 Schemathesis finds links where names and schemas give them away. The others are added here: what a dataset, a
 reservation, an allocation and a token lead to. Numbers that are drawn from a schema alone are seldom a budget
@@ -33,8 +33,14 @@ _LINKS: tuple[tuple[str, str, dict[str, str], tuple[str, ...]], ...] = (
         "201",
         {"dataset": "$response.body#/name"},
         (
-            *(f"post {_DATASET}/{what}" for what in ("authorizations", "reservations", "allocations", "partitions")),
-            *(f"get {_DATASET}{what}" for what in ("", "/budget", "/entries", "/runs", "/verification", "/export")),
+            *(
+                f"post {_DATASET}/{what}"
+                for what in ("authorizations", "reservations", "allocations", "partitions")
+            ),
+            *(
+                f"get {_DATASET}{what}"
+                for what in ("", "/budget", "/entries", "/runs", "/verification", "/export")
+            ),
             f"post {_DATASET}/budget-changes",
             f"post {_DATASET}/forecast",
         ),
@@ -85,7 +91,7 @@ def machine_over(
     numbers = iter(range(10**9))
 
     class Walk(schema.as_state_machine()):  # type: ignore[misc]
-        def before_call(self, case: Case) -> None:
+        def before_call(self, case: "Case[Any]") -> None:
             headers = case.headers
             headers["Authorization"] = f"Bearer {token}"
             if case.method == "POST" and random.random() < 0.9:
@@ -93,7 +99,7 @@ def machine_over(
             if isinstance(case.body, dict) and random.random() < 0.6:
                 _mend(case.operation.path, case.body, random, next(numbers))
 
-        def call(self, case: Case, **_: Any) -> Response:
+        def call(self, case: "Case[Any]", **_: Any) -> Response:
             ask = _ask(case)
             return _response(ask, sender.send(ask))
 
@@ -121,11 +127,15 @@ def _mend(path: str, body: dict[str, Any], random: Random, number: int) -> None:
         body["used"] = random.randint(0, 5)
 
 
-def _ask(case: Case) -> Ask:
+def _ask(case: "Case[Any]") -> Ask:
     """The request as it would go over the wire."""
     made = requests.Request(**case.as_transport_kwargs(base_url="http://service")).prepare()
-    content = made.body.encode("utf-8", "surrogatepass") if isinstance(made.body, str) else made.body
-    headers = {name: value if isinstance(value, str) else value.decode("latin-1") for name, value in made.headers.items()}
+    body: Any = made.body
+    content: bytes | None = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    headers = {
+        name: value if isinstance(value, str) else value.decode("latin-1")
+        for name, value in made.headers.items()
+    }
     headers.pop("Content-Length", None)
     return Ask(made.method or "", made.path_url, headers, content)
 

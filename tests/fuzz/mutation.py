@@ -26,25 +26,43 @@ class Repeated(list[tuple[str, Any]]):
 
 
 NUMBERS: tuple[Any, ...] = (
-    0, -1, 1, 2, -0.0, 0.5, 1.0 - 2**-53, 1.0 + 2**-52, 5e-324, 2.3e-308, 1.7e308, -1.7e308, 1e-300, 1e300, 1e16,
-    2**31 - 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 1e-17, 0.1, 1e-9, 3.0, 1e6,
+    0, -1, 1, 2, -0.0, 0.5, 1.0 - 2**-53, 1.0 + 2**-52, 5e-324, 2.3e-308, 1.7e308, -1.7e308, 1e-300, 1e300,
+    1e16, 1e6,
+    2**31 - 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 1e-17, 0.1, 1e-9, 3.0,
     Raw("NaN"), Raw("Infinity"), Raw("-Infinity"), Raw("1e400"), Raw("-1e400"), Raw("1e-400"), Raw("0e9"),
-    Raw("1" + "0" * 400), Raw("9" * 5000), Raw("0." + "0" * 400 + "1"), Raw("01"), Raw("+1"), Raw(".5"), Raw("1."),
-    Raw("0x10"), Raw("1_000"), Raw("1e"), Raw("-"), Raw("1.0e0"),
+    Raw("1" + "0" * 400), Raw("9" * 5000), Raw("0." + "0" * 400 + "1"), Raw("01"), Raw("+1"), Raw(".5"),
+    Raw("1."), Raw("0x10"), Raw("1_000"), Raw("1e"), Raw("-"), Raw("1.0e0"),
 )  # fmt: skip
 TEXTS: tuple[Any, ...] = (
-    "", " ", "a", "\0", "a\0b", "\x1b[2J", "\x7f", "\u0085", "\u2028", "\u202e", "\ufeff", "\ufffe", "é", "e\u0301",
-    "ß", "ı", "K", "𝒳", "👩‍👩‍👧", "\u0640" * 20, "a" * 63, "a" * 64, "a" * 201, "a" * 3000, "../../etc/passwd", "..",
-    "%2e%2e", "' OR 1=1 --", "\r\nX-Evil: 1", "<script>", "{{7*7}}", "${x}", "NaN", "1e400", "null", "true", "0",
+    "", " ", "a", "\0", "a\0b", "\x1b[2J", "\x7f", "\u0085", "\u2028", "\u202e", "\ufeff", "\ufffe", "é",
+    "e\u0301", "ß", "ı", "K", "𝒳", "👩‍👩‍👧", "\u0640" * 20, "a" * 63, "a" * 64, "a" * 201, "a" * 3000,
+    "../../etc/passwd", "..",
+    "%2e%2e", "' OR 1=1 --", "\r\nX-Evil: 1", "<script>", "{{7*7}}", "${x}", "NaN", "1e400", "null", "true",
+    "0",
     "adult~1", "~", "a~-1", "a~99999999999999999999", "most", "full", "poisson", "gaussian", "admin", "read",
-    Raw('"\\ud800"'), Raw('"\\udfff\\ud800"'), Raw('"\\u0000"'), Raw('"\\x"'), Raw('"\t"'), Raw('"'), Raw("'a'"),
+    Raw('"\\ud800"'), Raw('"\\udfff\\ud800"'), Raw('"\\u0000"'),
+    Raw('"\\x"'), Raw('"\t"'), Raw('"'), Raw("'a'"),
 )  # fmt: skip
 SHAPES: tuple[Any, ...] = (
     None, True, False, [], {}, [[]], [None], {"": None}, [{}], {"a": {"a": {"a": 1}}}, [1, [2, [3]]],
     Raw("[" * 30 + "]" * 30), Raw("[" * 300 + "]" * 300), Raw('{"a":' * 40 + "1" + "}" * 40),
     Raw("[" * 3000), Raw("undefined"), Raw("[1,]"), Raw("{,}"), Raw("/* */ 1"), Raw(""),
 )  # fmt: skip
-KEYS = ("", "mechanism", "count", "epsilon", "rho", "scheme", "rate", "id", "times", "budget", "__class__", "é", "\0")
+KEYS = (
+    "",
+    "mechanism",
+    "count",
+    "epsilon",
+    "rho",
+    "scheme",
+    "rate",
+    "id",
+    "times",
+    "budget",
+    "__class__",
+    "é",
+    "\0",
+)
 _FEW = 3
 
 
@@ -95,7 +113,10 @@ class Mutator:
         elif isinstance(value, (int, float)):
             changes = [self._number] * 4 + changes
         elif isinstance(value, str):
-            changes = [lambda _: self._choose(TEXTS), lambda each: each + self.random.choice("~ \0é")] * 2 + changes
+            changes = [
+                lambda _: self._choose(TEXTS),
+                lambda each: each + self.random.choice("~ \0é"),
+            ] * 2 + changes
         elif isinstance(value, dict) and value:
             changes += [self._without_key, self._with_key, self._repeated, self._renamed]
         elif isinstance(value, list) and value:
@@ -129,8 +150,19 @@ class Mutator:
     def _broken(self, text: bytes) -> bytes:
         """Bytes that may be no JSON or no UTF-8 at all."""
         at = self.random.randrange(len(text) + 1)
-        odd = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\0", b"\xef\xbb\xbf", b"{", b"]", b",", b'"', b" " * 70_000)
-        return self._choose(
+        odd = (
+            b"\xff",
+            b"\xc0\x80",
+            b"\xed\xa0\x80",
+            b"\0",
+            b"\xef\xbb\xbf",
+            b"{",
+            b"]",
+            b",",
+            b'"',
+            b" " * 70_000,
+        )
+        broken: bytes = self._choose(
             (
                 text[:at],
                 text[:at] + self._choose(odd) + text[at:],
@@ -140,6 +172,7 @@ class Mutator:
                 text.decode("utf-8", "replace").encode("utf-16"),
             )
         )
+        return broken
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -154,6 +187,6 @@ def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
 def _replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
     if not path:
         return change(value)
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = _replaced(value[path[0]], path[1:], change)
     return copy

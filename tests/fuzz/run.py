@@ -12,7 +12,7 @@ import httpx2
 from tests.fuzz.judge import Answer, Judge
 from tests.fuzz.world import Ask, World
 
-__all__ = ["HANG_SECONDS", "Findings", "Sender", "check_ledgers", "fuzz_world"]
+__all__ = ["HANG_SECONDS", "Findings", "Sender", "check_ledgers", "existing", "fuzz_world"]
 
 HANG_SECONDS = 30.0
 """Longer than a query keeps its asker waiting; a client gives up then by default."""
@@ -27,6 +27,7 @@ class Findings:
     hangs: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     slowest_seconds: float = 0.0
+    slowest: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -43,7 +44,8 @@ class Findings:
         """Take one answer; status 0 for none."""
         with self.lock:
             self.statuses[status] += 1
-            self.slowest_seconds = max(self.slowest_seconds, seconds)
+            if seconds > self.slowest_seconds:
+                self.slowest_seconds, self.slowest = seconds, ask.shown()
             if seconds > HANG_SECONDS:
                 self.hangs.append(f"{seconds:.1f} s: {ask.shown()}")
             if fault is not None:
@@ -74,7 +76,11 @@ class Sender:
         answer = Answer(got.status_code, media_type, got.content, "idempotency-replayed" in got.headers)
         # What HEAD would say, nobody reads.
         path = got.request.url.raw_path.decode("ascii").partition("?")[0]
-        fault = None if ask.method == "HEAD" and answer.status < 500 else self.judge.fault(ask.method, path, answer)
+        fault = (
+            None
+            if ask.method == "HEAD" and answer.status < 500
+            else self.judge.fault(ask.method, path, answer)
+        )
         self.findings.count(ask, answer.status, time.perf_counter() - began, fault)
         return answer
 
@@ -86,7 +92,11 @@ class Sender:
             self.findings.faults.append(f"{answer.status} for {path} afterwards: {answer.content[:300]!r}")
             return None
         lines = answer.content.splitlines()
-        return [json.loads(line) for line in lines] if "ndjson" in answer.media_type else json.loads(answer.content)
+        return (
+            [json.loads(line) for line in lines]
+            if "ndjson" in answer.media_type
+            else json.loads(answer.content)
+        )
 
 
 def fuzz_world(sender: Sender, world: World, requests: int) -> None:
@@ -97,6 +107,17 @@ def fuzz_world(sender: Sender, world: World, requests: int) -> None:
         ask = world.next_ask()
         world.learn(ask, sender.send(ask))
     check_ledgers(sender, world.opened, world.granted, world.tokens["admin"])
+
+
+def existing(sender: Sender, token: str) -> list[str]:
+    """The names of all datasets."""
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = sender.read(f"/v1/datasets?limit=100{cursor and '&next=' + cursor}", token)
+        found += [each["name"] for each in page["items"]]
+        cursor = page["next"]
+    return found
 
 
 def check_ledgers(sender: Sender, datasets: list[str], granted: set[tuple[str, int]], token: str) -> None:

@@ -21,10 +21,42 @@ __all__ = ["Ask", "World"]
 QUERIES = re.compile(r"/v1/(costs|conversions|amplifications|compositions|calibrations)|.*/forecast")
 HOLDER = re.compile(r"/v1/reservations/[^/]+")
 TARGET = re.compile(r"(/v1/datasets/)([^/?]+)(.*)")
-QUERY_NAMES = ("limit", "next", "search", "kind", "run", "newest_first", "delta", "allocation", "item", "partition", "x")
+QUERY_NAMES = (
+    "limit",
+    "next",
+    "search",
+    "kind",
+    "run",
+    "newest_first",
+    "delta",
+    "allocation",
+    "item",
+    "partition",
+    "x",
+)
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE")
-ODD_PATHS = ("", "/", "/%00", "/%2e%2e", "/..%2f..", "/é", "/%ff", "/" + "a" * 2000, "//", "/~1", "/%0d%0aX:%201", ";a")
-MEDIA_TYPES = ("text/plain", "", "application/json; charset=utf-16", "APPLICATION/JSON", "application/xml", "x" * 300)
+ODD_PATHS = (
+    "",
+    "/",
+    "/%00",
+    "/%2e%2e",
+    "/..%2f..",
+    "/é",
+    "/%ff",
+    "/" + "a" * 2000,
+    "//",
+    "/~1",
+    "/%0d%0aX:%201",
+    ";a",
+)
+MEDIA_TYPES = (
+    "text/plain",
+    "",
+    "application/json; charset=utf-16",
+    "APPLICATION/JSON",
+    "application/xml",
+    "x" * 300,
+)
 IF_MATCH = ('"1"', '"0"', "*", "", '"', 'W/"1"', '"99999999999999999999"', '"1", "2"')
 _SHARES = {"query": 0.03, "read": 0.3, "write": 0.67}
 _KEPT = 50
@@ -54,7 +86,9 @@ class World:
     tokens: dict[str, str]
     opened: list[str] = field(default_factory=list)
     granted: set[tuple[str, int]] = field(default_factory=set)
-    _learned: dict[str, list[str]] = field(default_factory=lambda: {"reservation": [], "next": [], "token": []})
+    _learned: dict[str, list[str]] = field(
+        default_factory=lambda: {"reservation": [], "next": [], "token": []}
+    )
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -150,7 +184,9 @@ class World:
         return Ask(request.method, request.path, headers, content)
 
     def _odd_query(self, ask: Ask) -> Ask:
-        pairs = [(self.random.choice(QUERY_NAMES), self._query_value()) for _ in range(self.random.randint(1, 2))]
+        pairs = [
+            (self.random.choice(QUERY_NAMES), self._query_value()) for _ in range(self.random.randint(1, 2))
+        ]
         return replace(ask, path=f"{ask.path.partition('?')[0]}?{urlencode(pairs, errors='replace')}")
 
     def _query_value(self) -> str:
@@ -158,7 +194,9 @@ class World:
         if draw == 0 and self._learned["next"]:
             return self.random.choice(self._learned["next"])
         if draw == 1:
-            return str(self.random.choice((0, 1, 2, -1, 100, 1001, 2**31, 2**63, "1e-6", "nan", "inf", "true")))
+            return str(
+                self.random.choice((0, 1, 2, -1, 100, 1001, 2**31, 2**63, "1e-6", "nan", "inf", "true"))
+            )
         text = self.random.choice(TEXTS)
         return text.strip('"') if isinstance(text, Raw) else str(text)
 
@@ -168,10 +206,14 @@ class World:
             lambda: replace(ask, method=self.random.choice(METHODS)),
             lambda: replace(ask, path=ask.path + quote(self.random.choice(ODD_PATHS), safe="/%?;")),
             lambda: self._with_header(ask, "Content-Type", self.random.choice(MEDIA_TYPES)),
-            lambda: self._with_header(ask, "Idempotency-Key", self.random.choice(("", "k" * 256, "é", "same", "a b"))),
+            lambda: self._with_header(
+                ask, "Idempotency-Key", self.random.choice(("", "k" * 256, "é", "same", "a b"))
+            ),
             lambda: self._with_header(ask, "If-Match", self.random.choice(IF_MATCH)),
             lambda: self._with_header(ask, "Authorization", self._odd_bearer()),
-            lambda: self._with_header(ask, "X-Request-Id", self.random.choice(("", "é", "a" * 200, "{}", "dpl_x_y"))),
+            lambda: self._with_header(
+                ask, "X-Request-Id", self.random.choice(("", "é", "a" * 200, "{}", "dpl_x_y"))
+            ),
         )
         return self.random.choice(changes)()
 

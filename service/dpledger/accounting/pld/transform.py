@@ -18,6 +18,7 @@ __all__ = [
     "Spectrum",
     "Sum",
     "Tilted",
+    "forget_transforms",
     "good_size",
     "tilt_factor",
     "tilted_spectrum",
@@ -26,6 +27,7 @@ __all__ = [
 
 Complexes = NDArray[np.complex128]
 
+_KEPT_SIZES = 16
 _PER_LEVEL = 16.0 * ROUNDING
 """Error per level of a transform of sizes 2^n and 3·2^n, relative to Σ|x|.
 
@@ -341,11 +343,8 @@ def _power(base: Complexes, times: int) -> Complexes:
         base = base * base
 
 
-# A service loads the transform after it has started.
-
-
 def _rfft(values: Floats, size: int) -> Complexes:
-    from scipy import fft
+    from scipy import fft  # a service loads it after it has started
 
     transformed: Complexes = fft.rfft(values, size)
     return transformed
@@ -356,3 +355,13 @@ def _irfft(values: Complexes, size: int) -> Floats:
 
     restored: Floats = fft.irfft(values, size)
     return restored
+
+
+def forget_transforms() -> None:
+    """Let go of the tables that the transform keeps for its last sixteen sizes: 12 MB for a million points.
+
+    As many small sizes take their places. Outside of one composition nothing needs them again.
+    """
+    values = np.zeros(_KEPT_SIZES + 1)
+    for size in range(2, _KEPT_SIZES + 2):
+        _rfft(values, size)
