@@ -15,8 +15,8 @@ from dpledger.accounting.composition import METHODS, Plan
 from dpledger.accounting.conversion import epsilon_at
 from dpledger.accounting.stepcost import AMPLIFICATION_METHODS
 from dpledger.accounting.steps import Step
-from dpledger.api.schemas.query_responses import ForecastAnswer
 from dpledger.accounting.tuning import PoissonTrials, TruncatedNegativeBinomial, tuned_cost
+from dpledger.api.schemas.query_responses import ForecastAnswer
 from dpledger.ledger.filters import filter_named, filter_names
 from dpledger.queries.calibration import BY_CONVERSION
 from dpledger.queries.theorems import AMPLIFICATION, COMPOSITION
