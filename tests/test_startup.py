@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpledger.api.services import _LOADED_LATER
 
-NOT_FOR_A_START = {
+NEEDED_LATER = {
     *_LOADED_LATER,
     "psycopg",
     "scipy.linalg",
@@ -20,7 +20,7 @@ _ASK = "import sys, dpledger.server; print(*sys.modules)"
 def test_the_service_is_loaded_without_what_its_start_does_not_need() -> None:
     loaded = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True).stdout
     assert "dpledger.server" in loaded.split()
-    assert NOT_FOR_A_START & set(loaded.split()) == set()
+    assert NEEDED_LATER & set(loaded.split()) == set()
 
 
 def test_the_rest_is_loaded_soon_after_the_start(tmp_path: Path) -> None:
