@@ -16,6 +16,7 @@ from dpledger.accounting.conversion import epsilon_at
 from dpledger.accounting.stepcost import AMPLIFICATION_METHODS
 from dpledger.accounting.steps import Step
 from dpledger.accounting.tuning import PoissonTrials, TruncatedNegativeBinomial, tuned_cost
+from dpledger.api.schemas.query_responses import ForecastAnswer
 from dpledger.ledger.filters import filter_named, filter_names
 from dpledger.queries.calibration import BY_CONVERSION
 from dpledger.queries.theorems import AMPLIFICATION, COMPOSITION
@@ -646,7 +647,9 @@ class TestForecast:
         assert found["remaining"] == shared.shown(f"/v1/datasets/{name}")["remaining"]
         problem(shared.reserve(found["fits"] + 1, name), 409, "budget-exhausted")
         made(shared.reserve(found["fits"], name))
-        assert self.forecast(shared, name)["fits"] == 0
+        none_left = self.forecast(shared, name)
+        assert none_left["fits"] == 0
+        ForecastAnswer.model_validate(none_left)
         assert shared.sequence(name) == 3
 
     def test_a_partition_has_its_own(self, service: Service) -> None:

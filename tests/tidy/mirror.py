@@ -71,7 +71,7 @@ _LINES = (
     (
         "accounting/test_pld_bounds.py",
         f"{_SERVICE}/accounting/pld",
-        "catalogue cells discretization distribution moments pairs plan product sampled transform",
+        "catalogue cells discretization distribution moments pairs plan product sampled",
     ),
     ("accounting/test_pld_remainder.py", f"{_SERVICE}/accounting/pld", "concentrated items"),
     # The ledger: through its own tests where it is pure, through storage or the API where it is not.

@@ -50,7 +50,7 @@ class Transactional(Protocol[T_co]):
 
 def _pause(longest_seconds: float) -> None:
     """Wait for a random time, so that those who lost against each other do not meet again."""
-    time.sleep(random.uniform(0.0, longest_seconds))
+    time.sleep(random.uniform(0.0, longest_seconds))  # spreads retries  # nosec B311
 
 
 def run_in_transaction(
