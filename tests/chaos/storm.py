@@ -98,12 +98,13 @@ class Weather:
         if self._site.database is None:
             choices.append(("disk full", 2, self._fill_disk))
         else:
-            # A limit on its files is no full disk to PostgreSQL: it calls it an internal error (XX000).
             choices += [
                 ("database killed", 2, self._kill_database),
                 ("database stopped", 2, self._stop_database),
                 ("database cut off", 4, self._cut_off),
             ]
+            if self._site.database.disk is not None:
+                choices.append(("disk full", 2, self._fill_database_disk))
         names, weights = [each[0] for each in choices], [each[1] for each in choices]
         kind = self._dice.choices(names, weights)[0]
         self._tally.note(kind)
@@ -136,6 +137,16 @@ class Weather:
         forbid_growth(processes(), forbidden=True)
         time.sleep(self._dice.uniform(0.1, 0.6))
         forbid_growth(processes(), forbidden=False)
+
+    def _fill_database_disk(self) -> None:
+        """PostgreSQL refuses to grow a table, or goes down where its log cannot grow."""
+        database = self._site.database
+        assert database is not None
+        assert database.disk is not None
+        database.disk.fill()
+        time.sleep(self._dice.uniform(0.1, 0.6))
+        database.disk.empty()
+        database.start()
 
     def _kill_database(self) -> None:
         assert self._site.database is not None
