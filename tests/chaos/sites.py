@@ -16,7 +16,7 @@ from tests.chaos.nursery import ClockOffset, Nursery, Order
 from tests.chaos.proxy import Link, Proxies, RequestProxy
 from tests.deploy.clusters import PASSWORD, Server, make_primary, server
 from tests.reliability.database_targets import DatabaseTarget, sqlite_place, with_token
-from tests.reliability.processes import START_SECONDS, free_port, listens
+from tests.reliability.processes import START_SECONDS, lasting_port, listens
 
 __all__ = ["REPLICAS", "Database", "Replica", "Site", "SmallDisk", "site", "small_disk"]
 
@@ -31,7 +31,7 @@ class Replica:
     """One service process, started again under the same port after each death."""
 
     def __init__(self, nursery: Nursery, database: str, key_file: Path) -> None:
-        self.port = free_port()
+        self.port = lasting_port()
         self._nursery = nursery
         folder = key_file.parent
         clock = folder / f"clock-{self.port}"
@@ -89,7 +89,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Leave no room."""
-        with self._ballast.open("wb") as file, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(_BALLAST)
 

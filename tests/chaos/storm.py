@@ -18,7 +18,7 @@ from tests.chaos.workload import Scenery, Workload
 from tests.reliability.ledgers import entries_of, look
 from tests.reliability.wire import Ask, Heard, Line, ask
 
-__all__ = ["Outcome", "run_storm"]
+__all__ = ["Caller", "Outcome", "attempt", "look_back", "run_storm"]
 
 CALLERS = 8
 DRAIN_SECONDS = 120.0
@@ -196,18 +196,30 @@ def run_storm(kind: str, seconds: float, seed: int) -> Outcome:
             )
             for number in range(CALLERS)
         ]
-        threads = [threading.Thread(target=caller.run) for caller in callers]
-        for thread in threads:
-            thread.start()
-        _blow(place, Weather(place, stream(seed, kind, "weather"), tally, proxies), seconds)
-        over.set()
-        place.heal()
-        _join(threads, give_up)
+        _ask_through(callers, place, Weather(place, stream(seed, kind, "weather"), tally, proxies), seconds)
         assert not [failure for caller in callers for failure in caller.failure]
-        _look_back(place, history, stream(seed, kind, "again"))
+        ports = [replica.port for replica in place.replicas]
+        look_back(ports, place.target.token, history, stream(seed, kind, "again"))
         actor = place.target.token.split("_")[1]
         verdict = judge(history, actor, load_keys(place.target.key_file).receipt_seed)
         return Outcome(verdict, history, tally, _failures(place))
+
+
+def _ask_through(callers: list[Caller], place: Site, weather: Weather, seconds: float) -> None:
+    """Let all of them ask during the storm, and after it until what is open is answered."""
+    threads = [threading.Thread(target=caller.run) for caller in callers]
+    for thread in threads:
+        thread.start()
+    try:
+        _blow(place, weather, seconds)
+        callers[0].over.set()
+        place.heal()
+        _join(threads)
+    finally:
+        callers[0].over.set()
+        callers[0].give_up.set()
+    for thread in threads:
+        thread.join(DRAIN_SECONDS)
 
 
 def _failures(place: Site) -> list[str]:
@@ -225,18 +237,14 @@ def _blow(place: Site, weather: Weather, seconds: float) -> None:
         weather.strike()
 
 
-def _join(threads: list[threading.Thread], give_up: threading.Event) -> None:
+def _join(threads: list[threading.Thread]) -> None:
     end = time.monotonic() + DRAIN_SECONDS
     for thread in threads:
         thread.join(max(0.1, end - time.monotonic()))
-    give_up.set()
-    for thread in threads:
-        thread.join(DRAIN_SECONDS)
 
 
-def _look_back(place: Site, history: History, dice: random.Random) -> None:
+def look_back(ports: list[int], token: str, history: History, dice: random.Random) -> None:
     """Ask again for what is kept, refusals first, and read every ledger, from processes in turn."""
-    ports, token = [replica.port for replica in place.replicas], place.target.token
     kept = [asked for asked in history.asked if asked.recorded]
     dice.shuffle(kept)
     kept.sort(key=lambda asked: not asked.refused)

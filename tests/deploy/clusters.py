@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.reliability.processes import free_port
+from tests.reliability.processes import lasting_port
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "postgres"
 PASSWORD = "a password"
@@ -37,7 +37,7 @@ class Server:
     """One PostgreSQL: its folder, its port and, while it runs, its process."""
 
     folder: Path
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=lasting_port)
     settings: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
 
