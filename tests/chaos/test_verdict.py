@@ -198,7 +198,7 @@ def test_a_grant_beyond_the_budget_is_overspent(
 def test_a_final_answer_that_the_ledger_does_not_bear_out_is_different(
     history: History, verdict_of: Callable[[History], Verdict], problem: str
 ) -> None:
-    """As if a reservation had been called closed that nobody settled, or an allocation returned that was not."""
+    """As if a reservation were called closed that nobody settled, or an allocation returned that is open."""
     opened = next(asked for asked in history.asked if asked.request.path == "/v1/datasets")
     name = opened.answers[0].body["name"]
     paths = {"reservation-closed": f"/v1/reservations/{name}~1/settlement"}
@@ -213,7 +213,10 @@ def test_a_final_answer_that_the_ledger_does_not_bear_out_is_different(
 def test_a_precondition_that_held_and_is_said_to_have_failed_is_different(
     history: History, verdict_of: Callable[[History], Verdict]
 ) -> None:
-    path, heard = f"/v1/datasets/{TIGHT}/budget-changes", Heard(412, {"type": "/problems/precondition-failed"})
+    path, heard = (
+        f"/v1/datasets/{TIGHT}/budget-changes",
+        Heard(412, {"type": "/problems/precondition-failed"}),
+    )
     for behind, found in ((0, {"different": 1}), (1, {})):
         sequence = len(history.ledgers[TIGHT]) - behind
         asked = Asked(Ask(path, {}, f"match-{behind}", if_match=sequence), answers=[heard])

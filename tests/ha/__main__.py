@@ -28,7 +28,9 @@ def main() -> int:
         verdict, found = _run(members, seed)
         total.add(verdict)
         slowest = max(slowest, *[each.resumed_seconds for each in found])
-    _say(f"{total.line(3, seed)} resumed_seconds={slowest:.1f} same_process=yes".replace("faults", "failovers"))
+    _say(
+        f"{total.line(3, seed)} resumed_seconds={slowest:.1f} same_process=yes".replace("faults", "failovers")
+    )
     return 0 if total.holds else 1
 
 
