@@ -38,7 +38,7 @@ def _run(members: int, seed: int) -> tuple[Verdict, list[FailOver]]:
     """One cluster and one service process; of three members two leaders die, one after the other."""
     with cluster(members) as made, load(made, seed) as loaded:
         await_ready(loaded, 200)
-        found = []
+        found: list[FailOver] = []
         for _ in range(members - 1):
             time.sleep(CALM_SECONDS)
             found.append(loaded.fail_over(restart=members == 2 or bool(found)))

@@ -116,9 +116,7 @@ class Load:
             found = [answered for sent, answered in list(self.probe.acknowledged) if sent > after]
             if found:
                 return found[0]
-            assert time.monotonic() < give_up, (
-                f"nothing is acknowledged: {self.running.log.read_text()[-3000:]}"
-            )
+            assert time.monotonic() < give_up, f"silence: {self.running.log.read_text()[-3000:]}"
             time.sleep(0.05)
 
     def judge(self, seed: int) -> Verdict:

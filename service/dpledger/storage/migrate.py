@@ -4,20 +4,22 @@ The migrations lie beside this module in an installed package, and at the top of
 checkout.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dpledger.storage.engine.failures import translate_error
 
-__all__ = ["downgrade", "head_revision", "revision", "upgrade"]
+__all__ = ["downgrade", "head_revision", "migrating", "revision", "upgrade"]
 
 _PLACES = (Path(__file__).parent / "migrations", Path(__file__).parents[3] / "migrations")
 # Any number will do, as long as every replica uses the same.
@@ -62,12 +64,36 @@ def head_revision() -> str | None:
 def _run(engine: Engine, action: Callable[[Config], None]) -> None:
     config = _config()
     try:
-        with engine.begin() as connection:
+        with migrating(engine) as connection:
             _wait_for_others(connection)
             config.attributes["connection"] = connection
             action(config)
     except DBAPIError as error:
         raise translate_error(error) or error from error
+
+
+@contextlib.contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """One transaction in which tables may be copied.
+
+    SQLite alters a constraint by a copy that takes the table's name. Meanwhile references into the table
+    are not enforced, which can be said only before the transaction, and are all looked at before it commits.
+    """
+    if engine.dialect.name != "sqlite":
+        with engine.begin() as connection:
+            yield connection
+        return
+    with engine.connect() as connection:
+        raw = connection.connection
+        raw.execute("PRAGMA foreign_keys=OFF")  # type: ignore[attr-defined]
+        try:
+            with connection.begin():
+                yield connection
+                dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchone()
+                if dangling is not None:
+                    raise CommandError(f"a row of {dangling[0]} would refer to nothing in {dangling[2]}")
+        finally:
+            raw.execute("PRAGMA foreign_keys=ON")  # type: ignore[attr-defined]
 
 
 def _wait_for_others(connection: Connection) -> None:
