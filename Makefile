@@ -26,7 +26,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos test-ha bench-replicas clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ mutants: install ## plant bugs in a copy of the tree; each must be killed by the
 chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sqlite|postgresql|both), and replay what it left
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --database $(DATABASE) $(if $(SEED),--seed $(SEED))
 
+test-ha: install ## kill leaders of Patroni clusters of two and three members under load (SEED); needs patroni, etcd and postgresql
+	$(BIN)/python -m tests.ha $(if $(SEED),--seed $(SEED))
+
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
 
@@ -97,6 +100,9 @@ bench-ledger: install ## time authorizations on SQLite and PostgreSQL against th
 
 soak: install ## keep the service busy at half its throughput for SECONDS; memory, files, threads and latency stay flat
 	$(BIN)/python -m benchmarks.soak $(SECONDS)
+
+bench-replicas: install ## time authorizations by 1, 2 and 3 replicas on one PostgreSQL, over 1 to 1,000 datasets
+	$(BIN)/python -m benchmarks.replicas
 
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale
