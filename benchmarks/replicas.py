@@ -2,9 +2,9 @@
 
 Up to three services share one PostgreSQL and one key file, each with a load generator of its own; the number
 of connections is the same however many replicas share it. Rounds take turns between numbers of replicas, so
-that what else the machine does meets all alike; printed is the median over rounds of the rate over that of one
-replica. Decisions for one dataset are made one after another, whichever replica makes them. Where replicas,
-database and load share few processors, no more can be gained than those leave.
+that what else the machine does meets all alike; printed is the median over rounds of the rate over that of
+one replica. Decisions for one dataset are made one after another, whichever replica makes them. Where
+replicas, database and load share few processors, no more can be gained than those leave.
 """
 
 import json

@@ -20,15 +20,25 @@ _CONSTRAINTS = {
 
 
 def upgrade() -> None:
-    """Put the dataset first."""
+    """Put the dataset first, and say that services of the schema before go on serving."""
+    _hold_writers()
+    op.execute("INSERT INTO meta VALUES ('oldest_serving', '0006')")
     for table, column in _CONSTRAINTS.items():
         _exchange(table, (column, "dataset_id"), ("dataset_id", column))
 
 
 def downgrade() -> None:
     """Put it last again."""
+    _hold_writers()
+    op.execute("DELETE FROM meta WHERE name = 'oldest_serving'")
     for table, column in _CONSTRAINTS.items():
         _exchange(table, ("dataset_id", column), (column, "dataset_id"))
+
+
+def _hold_writers() -> None:
+    """Wait for those that write, and have others wait: all lock their dataset first, so none deadlocks."""
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("LOCK TABLE datasets IN EXCLUSIVE MODE")
 
 
 def _exchange(table: str, old: tuple[str, str], new: tuple[str, str]) -> None:

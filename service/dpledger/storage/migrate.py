@@ -19,11 +19,12 @@ from sqlalchemy.exc import DBAPIError
 
 from dpledger.storage.engine.failures import translate_error
 
-__all__ = ["downgrade", "head_revision", "migrating", "revision", "upgrade"]
+__all__ = ["downgrade", "head_revision", "is_newer_and_served", "migrating", "revision", "upgrade"]
 
 _PLACES = (Path(__file__).parent / "migrations", Path(__file__).parents[3] / "migrations")
 # Any number will do, as long as every replica uses the same.
 _LOCK = 0x6470_6C65_6467_6572
+_OLDEST_SERVING = text("SELECT value FROM meta WHERE name = 'oldest_serving'")
 _WAIT = (
     "SET LOCAL lock_timeout = 0",
     "SET LOCAL statement_timeout = 0",
@@ -32,7 +33,12 @@ _WAIT = (
 
 
 def upgrade(engine: Engine, target: str = "head") -> None:
-    """Run every migration that is missing; of several processes one does it while the others wait."""
+    """Run every migration that is missing; of several processes one does it while the others wait.
+
+    A newer schema that this code serves as well is left as it is.
+    """
+    if target == "head" and is_newer_and_served(engine):
+        return
     _run(engine, lambda config: command.upgrade(config, target))
 
 
@@ -53,6 +59,20 @@ def revision(engine: Engine) -> str | None:
             return MigrationContext.configure(connection).get_current_revision()
     except DBAPIError as error:
         raise translate_error(error) or error from error
+
+
+def is_newer_and_served(engine: Engine) -> bool:
+    """Whether a newer version made the schema, and says in it that this code may serve it all the same.
+
+    A migration that only adds, or changes what no code names, leaves the oldest such revision in ``meta``;
+    one that takes something away raises it. So replicas of two versions serve together for a while.
+    """
+    found, known = revision(engine), head_revision()
+    if found is None or known is None or found <= known:
+        return False
+    with engine.connect() as connection:
+        oldest = connection.execute(_OLDEST_SERVING).scalar()
+    return oldest is not None and str(oldest) <= known
 
 
 @functools.cache
@@ -85,7 +105,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
         return
     with engine.connect() as connection:
         raw = connection.connection
-        raw.execute("PRAGMA foreign_keys=OFF")  # type: ignore[attr-defined]
+        raw.execute("PRAGMA foreign_keys=OFF")
         try:
             with connection.begin():
                 yield connection
@@ -93,7 +113,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
                 if dangling is not None:
                     raise CommandError(f"a row of {dangling[0]} would refer to nothing in {dangling[2]}")
         finally:
-            raw.execute("PRAGMA foreign_keys=ON")  # type: ignore[attr-defined]
+            raw.execute("PRAGMA foreign_keys=ON")
 
 
 def _wait_for_others(connection: Connection) -> None:
