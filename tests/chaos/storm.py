@@ -109,13 +109,15 @@ class Weather:
         kind = self._dice.choices(names, weights)[0]
         self._tally.note(kind)
         {name: work for name, _, work in choices}[kind]()
+        # As a supervisor does: one that was started while its database was away has ended by itself.
+        for replica in self._site.replicas:
+            replica.start()
         time.sleep(self._dice.uniform(0.05, 0.4))
 
     def _kill_service(self) -> None:
         replica = self._dice.choice(self._site.replicas)
         replica.kill()
         time.sleep(self._dice.uniform(0.0, 0.3))
-        replica.start()
 
     def _stop_service(self) -> None:
         replica = self._dice.choice(self._site.replicas)
@@ -130,8 +132,6 @@ class Weather:
 
     def _fill_disk(self) -> None:
         self._forbid(self._dice.choice(self._site.replicas).processes)
-        for each in self._site.replicas:
-            each.start()
 
     def _forbid(self, processes: Callable[[], list[int]]) -> None:
         forbid_growth(processes(), forbidden=True)
@@ -153,8 +153,6 @@ class Weather:
         self._site.database.kill()
         time.sleep(self._dice.uniform(0.0, 0.3))
         self._site.database.start()
-        for replica in self._site.replicas:
-            replica.start()
 
     def _stop_database(self) -> None:
         assert self._site.database is not None
