@@ -23,7 +23,7 @@ __all__ = ["database_url", "postgresql", "template"]
 ROOMY = {"accounting": "zcdp", "rho": 1000.0}
 
 
-class Place:
+class Installation:
     """A ledger with its key file, and a folder for copies."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -51,9 +51,9 @@ class Place:
 
 
 @pytest.fixture
-def place(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def installation(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     monkeypatch.setenv("PATH", f"{binaries()}:{os.environ['PATH']}")
-    return Place(database_url, tmp_path)
+    return Installation(database_url, tmp_path)
 
 
 def furnish(service: Service) -> int:
@@ -63,41 +63,41 @@ def furnish(service: Service) -> int:
     return service.sequence()
 
 
-def test_a_copy_made_while_the_ledger_is_used_is_put_back_and_holds(place: Place) -> None:
+def test_a_copy_made_while_the_ledger_is_used_is_put_back_and_holds(installation: Installation) -> None:
     def work(service: Service) -> tuple[int, int]:
         least = furnish(service)
         with being_used(service):
-            done = place.backup("--json")
+            done = installation.backup("--json")
         assert done.code == 0, done.err
         (found,) = done.json["items"]
         assert found["valid"]
         return least, service.sequence()
 
-    least, most = place.serve(work)
-    assert stat.S_IMODE(place.copy.stat().st_mode) == 0o600
+    least, most = installation.serve(work)
+    assert stat.S_IMODE(installation.copy.stat().st_mode) == 0o600
 
-    restored = place.restore("--replace")
+    restored = installation.restore("--replace")
 
     assert restored.code in (0, 7), restored.err
-    assert place.serve(lambda service: least <= service.sequence() <= most)
+    assert installation.serve(lambda service: least <= service.sequence() <= most)
 
 
-def test_a_copy_of_the_last_state_goes_on(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
+def test_a_copy_of_the_last_state_goes_on(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
 
-    done = place.restore("--replace")
+    done = installation.restore("--replace")
 
     assert (done.code, "holds" in done.out) == (0, True), done.err
-    assert made(place.serve(lambda service: service.authorize()))["sequence"] == 7
+    assert made(installation.serve(lambda service: service.authorize()))["sequence"] == 7
 
 
-def test_an_older_copy_is_not_spent_from_until_that_is_accepted(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
-    place.serve(lambda service: [made(service.authorize()) for _ in range(3)])
+def test_an_older_copy_is_not_spent_from_until_that_is_accepted(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    installation.serve(lambda service: [made(service.authorize()) for _ in range(3)])
 
-    done = place.restore("--replace")
+    done = installation.restore("--replace")
 
     assert done.code == 7
     assert "dpledger accept-rollback adult --lost 9:" in done.out
@@ -110,64 +110,64 @@ def test_an_older_copy_is_not_spent_from_until_that_is_accepted(place: Place) ->
         made(service.authorize())
         service.verified()
 
-    place.serve(work)
+    installation.serve(work)
 
 
-def test_a_dataset_that_the_copy_does_not_know_is_named(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
-    place.serve(lambda service: service.open("trips", ROOMY))
+def test_a_dataset_that_the_copy_does_not_know_is_named(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    installation.serve(lambda service: service.open("trips", ROOMY))
 
-    done = place.restore("--replace", "--json")
+    done = installation.restore("--replace", "--json")
 
     assert done.code == 7
     assert {each["dataset"]: each["valid"] for each in done.json["items"]} == {"adult": True, "trips": False}
 
 
-def test_without_marks_nothing_is_put_back_unless_that_is_said(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
-    Path(f"{place.keys}.marks").unlink()
+def test_without_marks_nothing_is_put_back_unless_that_is_said(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    Path(f"{installation.keys}.marks").unlink()
 
-    place.restore("--replace").failed(3, "no high-water marks", "--without-marks")
-    assert place.restore("--replace", "--without-marks").code == 0
-
-
-def test_a_ledger_that_is_there_is_not_replaced_unasked(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
-
-    place.restore().failed(3, "--replace")
-    place.backup().failed(3, "exists; --force")
-    assert place.backup("--force").code == 0
+    installation.restore("--replace").failed(3, "no high-water marks", "--without-marks")
+    assert installation.restore("--replace", "--without-marks").code == 0
 
 
-def test_what_is_no_backup_is_refused_and_changes_nothing(place: Place) -> None:
-    place.serve(furnish)
-    assert place.backup().code == 0
-    whole = place.copy.read_bytes()
-    place.copy.write_bytes(whole[: len(whole) // 2])
-    cut = place.restore("--replace")
-    place.copy.write_bytes(b"no backup at all, and longer than the head of any database file" * 40)
-    foreign = place.restore("--replace")
+def test_a_ledger_that_is_there_is_not_replaced_unasked(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+
+    installation.restore().failed(3, "--replace")
+    installation.backup().failed(3, "exists; --force")
+    assert installation.backup("--force").code == 0
+
+
+def test_what_is_no_backup_is_refused_and_changes_nothing(installation: Installation) -> None:
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    whole = installation.copy.read_bytes()
+    installation.copy.write_bytes(whole[: len(whole) // 2])
+    cut = installation.restore("--replace")
+    installation.copy.write_bytes(b"no backup at all, and longer than the head of any database file" * 40)
+    foreign = installation.restore("--replace")
 
     assert cut.code in (6, 7), cut
     assert foreign.code == 6, foreign
-    assert place.serve(lambda service: service.sequence()) == 6
+    assert installation.serve(lambda service: service.sequence()) == 6
 
 
-def test_a_missing_backup_is_reported(place: Place) -> None:
-    place.serve(furnish)
+def test_a_missing_backup_is_reported(installation: Installation) -> None:
+    installation.serve(furnish)
 
-    place.restore("--replace").failed(6, "there is no backup")
+    installation.restore("--replace").failed(6, "there is no backup")
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Place:
-    return Place(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path)
+def file(tmp_path: Path) -> Installation:
+    return Installation(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path)
 
 
-def test_an_altered_ledger_is_no_backup(file: Place) -> None:
+def test_an_altered_ledger_is_no_backup(file: Installation) -> None:
     file.serve(furnish)
     with closing(sqlite3.connect(file.folder / "ledger.db")) as connection, connection:
         connection.execute("UPDATE entries SET at_us = at_us + 1 WHERE sequence = 3")
@@ -176,7 +176,7 @@ def test_an_altered_ledger_is_no_backup(file: Place) -> None:
     assert not file.copy.exists()
 
 
-def test_an_altered_backup_is_not_put_back(file: Place) -> None:
+def test_an_altered_backup_is_not_put_back(file: Installation) -> None:
     file.serve(furnish)
     assert file.backup().code == 0
     with closing(sqlite3.connect(file.copy)) as connection, connection:
@@ -186,7 +186,7 @@ def test_an_altered_backup_is_not_put_back(file: Place) -> None:
     assert file.serve(lambda service: service.verified()) is None
 
 
-def test_a_file_that_a_service_has_open_is_not_replaced(file: Place) -> None:
+def test_a_file_that_a_service_has_open_is_not_replaced(file: Installation) -> None:
     def work(service: Service) -> None:
         furnish(service)
         assert file.backup().code == 0
@@ -196,7 +196,7 @@ def test_a_file_that_a_service_has_open_is_not_replaced(file: Place) -> None:
     file.serve(work)
 
 
-def test_what_was_replaced_is_kept_aside(file: Place) -> None:
+def test_what_was_replaced_is_kept_aside(file: Installation) -> None:
     file.serve(furnish)
     assert file.backup().code == 0
     file.serve(lambda service: made(service.authorize()))
@@ -209,7 +209,7 @@ def test_what_was_replaced_is_kept_aside(file: Place) -> None:
     file.restore("--replace").failed(6, "exists, from an earlier restoration")
 
 
-def test_the_ledgers_own_files_are_not_written_over(file: Place) -> None:
+def test_the_ledgers_own_files_are_not_written_over(file: Installation) -> None:
     file.serve(furnish)
 
     run("backup", str(file.folder / "ledger.db"), *file.where, "--force").failed(3, "belongs to the ledger")
@@ -218,8 +218,8 @@ def test_the_ledgers_own_files_are_not_written_over(file: Place) -> None:
 def test_postgresql_tools_that_are_missing_are_named(
     postgresql: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(postgresql.create(), tmp_path)
-    place.serve(furnish)
+    installation = Installation(postgresql.create(), tmp_path)
+    installation.serve(furnish)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    place.backup().failed(6, "pg_dump is not on the path")
+    installation.backup().failed(6, "pg_dump is not on the path")
