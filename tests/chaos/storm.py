@@ -56,6 +56,8 @@ class Caller:
         while not asked.answers and not self.give_up.is_set():
             met, heard = attempt(self.port, self.token, request)
             asked.met.append(met)
+            if met.kind is Class.UNCLASSIFIED:
+                return asked
             if met.kind is Class.FINAL and heard is not None:
                 asked.answers.append(heard)
             else:
