@@ -4,12 +4,13 @@ import argparse
 import secrets
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.chaos.verdict import Verdict
 from tests.ha.cluster import cluster, missing_programs
 from tests.ha.failover import FailOver, Load, await_ready, load, standbys_seen
 
-CALM_SECONDS = 4.0
+CALM_SECONDS = 3.0
 
 
 def main() -> int:
@@ -24,13 +25,13 @@ def main() -> int:
         _say(f"this machine lacks {', '.join(missing)}: apt-get install patroni etcd-server postgresql")
         return 1
     total, slowest = Verdict(), 0.0
-    for members in (2, 3):
-        verdict, found = _run(members, seed)
-        total.add(verdict)
-        slowest = max(slowest, *[each.resumed_seconds for each in found])
-    _say(
-        f"{total.line(3, seed)} resumed_seconds={slowest:.1f} same_process=yes".replace("faults", "failovers")
-    )
+    # Beside each other: most of the time both wait, for a lease to end or for a standby.
+    with ThreadPoolExecutor() as pool:
+        for verdict, found in pool.map(_run, (2, 3), (seed, seed)):
+            total.add(verdict)
+            slowest = max(slowest, *[each.resumed_seconds for each in found])
+    said = total.line(3, seed).replace("faults", "failovers")
+    _say(f"{said} resumed_seconds={slowest:.1f} same_process=yes")
     return 0 if total.holds else 1
 
 
