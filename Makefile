@@ -29,7 +29,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos fuzz clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos fuzz test-ha bench-replicas clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sq
 fuzz: install ## send REQUESTS odd requests to a served process (SEED); no 500, no hang, every answer as described, memory flat
 	$(BIN)/python -m tests.fuzz --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
 
+test-ha: install ## kill leaders of Patroni clusters of two and three members under load (SEED); needs patroni, etcd and postgresql
+	$(BIN)/python -m tests.ha $(if $(SEED),--seed $(SEED))
+
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
 
@@ -113,6 +116,9 @@ soak: install ## keep the service busy at half its throughput for SECONDS; memor
 
 bench-startup: install ## processor seconds of a start until it is ready, against the bare imports of its libraries
 	$(BIN)/python -m benchmarks.startup
+
+bench-replicas: install ## time authorizations by 1, 2 and 3 replicas on one PostgreSQL, over 1 to 1,000 datasets
+	$(BIN)/python -m benchmarks.replicas
 
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale

@@ -108,6 +108,7 @@ _LINES = (
     ),
     ("alerts/test_watch.py", f"{_SERVICE}/storage/repositories", "instance"),
     ("deploy/test_rollback.py", f"{_SERVICE}/storage", "rollback"),
+    ("cli/test_backups.py", f"{_SERVICE}/storage", "backup"),
     ("dashboard/test_sessions.py", f"{_SERVICE}/storage", "sessions"),
     # The API.
     ("api/test_served.py", f"{_SERVICE}/api", "app services"),

@@ -16,10 +16,10 @@ from dpledger.cli.targets import DATABASE_VARIABLE, KEY_FILE_VARIABLE, AsJson
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-__all__ = ["migrate", "serve"]
+__all__ = ["DEFAULT_DATABASE", "Database", "KeyFile", "migrate", "serve"]
 
 GRACE_SECONDS = 30
-_DEFAULT_DATABASE = "sqlite:///budget.db"
+DEFAULT_DATABASE = "sqlite:///budget.db"
 _REVISION = re.compile(r"[A-Za-z0-9]+")
 
 Database = Annotated[
@@ -38,7 +38,7 @@ KeyFile = Annotated[
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
-    database: Database = _DEFAULT_DATABASE,
+    database: Database = DEFAULT_DATABASE,
     key_file: KeyFile = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
     token_file: Annotated[
@@ -106,7 +106,7 @@ def _announce(token_file: Path | None, token: str) -> None:
 
 
 def migrate(
-    database: Database = _DEFAULT_DATABASE,
+    database: Database = DEFAULT_DATABASE,
     to: Annotated[
         str | None, typer.Option(help="Revision to stop at; the newest that this version knows by default.")
     ] = None,
