@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import subprocess
+import subprocess  # PostgreSQL's own programs, without a shell  # nosec B404
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
@@ -106,9 +106,8 @@ def _run(url: URL | None, program: str, *arguments: str) -> None:
         password = named.pop("password", None)
         where = [f"--dbname={make_conninfo('', **{'target_session_attrs': 'read-write', **named})}"]
         environment |= {} if password is None else {"PGPASSWORD": str(password)}
-    done = subprocess.run(
-        [found, *where, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [found, *where, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # nosec B603
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
         raise BackupFailed(f"{program}: {said[0]}")
