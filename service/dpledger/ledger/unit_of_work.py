@@ -134,7 +134,7 @@ class UnitOfWork:
         return self._take(outcome, call)
 
     def _up_to_date(self, command: Authorize | Reserve) -> Authorize | Reserve:
-        """The command on its partition and allocation as they stand: others may have spent since it was made."""
+        """The command on its partition and allocation as they stand: others may have spent meanwhile."""
         if command.partition is None and command.allocation is None:
             return command
         partition = None if command.partition is None else self.partition(command.partition.name)
