@@ -141,3 +141,28 @@ def test_a_route_without_a_scope_does_not_start() -> None:
     with pytest.raises(TypeError, match="has no scope"):
         router.get("/forgotten")(forgotten)
     router.get("/open")(public()(forgotten))
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_equal_steps_of_an_allocation_are_decided_one_after_another(service: Service, holds: bool) -> None:
+    """Also while a reservation is open in it: each of them on what those before it in the group have left."""
+    service.open("adult", {"accounting": "shared", "epsilon": 3.0, "delta": 1e-3})
+    part = {"name": "part", "epsilon": 1.0, "delta": 1e-5, "budget": {"accounting": "zcdp"}}
+    made(service.post("/v1/datasets/adult/allocations", part))
+    limit = service.shown("/v1/datasets/adult/allocations/part")["limit"]["rho"]
+    cost = 0.9 * limit / 3
+    if holds:
+        tiny = {"mechanism": "zcdp", "rho": 1e-9}
+        body = {"run": "r", "releases": [tiny], "allocation": "part", "times": 1, "expires_in_seconds": 60}
+        made(service.post("/v1/datasets/adult/reservations", body))
+    release = Release.from_fields({"mechanism": "zcdp", "rho": cost})
+    spend = Spend("adult", "r", (release,), sample=Sample(), allocation="part")
+    charge = service.app.state.services.ledger.charge(spend)
+    group = [Authorization(spend, asked(service, f"k{number}").call, charge) for number in range(8)]
+
+    replies = service.app.state.services.ledger.batches.decide("adult", group)
+
+    assert [type(each) for each in replies] == [Grant] * 3 + [SpendRefusal] * 5
+    shown = service.shown("/v1/datasets/adult/allocations/part")
+    assert 3 * cost <= shown["spent"]["rho"] <= limit
+    service.verified()

@@ -100,6 +100,8 @@ class Load:
 
         Of two members the one that is left acknowledges nothing before that: it has nobody to wait for.
         """
+        # Patroni promotes only whom it has named synchronous: earlier, the others rightly stay what they are.
+        self.cluster.await_synchronous()
         leader = self.cluster.leader()
         before = self.acknowledged
         leader.kill()

@@ -44,6 +44,14 @@ MUTANTS = (
         ("tests/storage/test_failures.py::test_a_transaction_that_sqlite_ended_by_itself_is_not_committed",),
     ),
     Mutant(
+        "equal steps of a group are decided on one state of their allocation",
+        f"{_SERVICE}/ledger/unit_of_work.py",
+        "        command = self._up_to_date(command)\n",
+        "",
+        ("tests/api/test_groups.py::test_equal_steps_of_an_allocation_are_decided_one_after_another",),
+        quick=True,
+    ),
+    Mutant(
         "an expiry is refused for and rolled back",
         f"{_SERVICE}/ledger/idempotency.py",
         "                unit.write()\n                return closed\n",

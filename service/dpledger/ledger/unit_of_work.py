@@ -121,6 +121,7 @@ class UnitOfWork:
         self, command: Authorize | Reserve, actor: str, call: IdempotentRequest | None = None
     ) -> Recorded | Refused:
         """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
+        command = self._up_to_date(command)
         if command.partition is not None:
             if command.allocation is not None:
                 raise InvalidInput("partition", "absent where an allocation is named", command.partition.name)
@@ -131,6 +132,16 @@ class UnitOfWork:
             return outcome
         self._charges[command.charge.fingerprint] = command.charge
         return self._take(outcome, call)
+
+    def _up_to_date(self, command: Authorize | Reserve) -> Authorize | Reserve:
+        """The command on its partition and allocation as they stand: others may have spent meanwhile."""
+        if command.partition is None and command.allocation is None:
+            return command
+        partition = None if command.partition is None else self.partition(command.partition.name)
+        allocation = None if command.allocation is None else self.allocation(command.allocation.name)
+        if isinstance(command, Authorize):
+            return command._replace(partition=partition, allocation=allocation)
+        return replace(command, partition=partition, allocation=allocation)
 
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
         """Decide a spend on the whole for each of several requests, one after another."""
