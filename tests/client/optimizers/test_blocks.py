@@ -16,14 +16,17 @@ from dpledger.ledger.filters import filter_names
 from dpledger_client import (
     Account,
     Dataset,
+    Gaussian,
     JournalMismatch,
     Ledger,
+    Poisson,
+    Release,
     ReservationClosed,
     _calls,
     insecure_testing_noise,
 )
 from dpledger_client.objectives import Logistic
-from dpledger_client.optimizers import Iterate, Method, Result, minimize
+from dpledger_client.optimizers import Iterate, Method, Result, Source, Training, minimize
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
@@ -60,6 +63,44 @@ def sizes_of(
     for step in steps:
         found.append(sizes.next(step, found[-1], found[-1] * seconds_per_step, asking_seconds))
     return found[1:]
+
+
+class Irregular(Method):
+    """Takes one repetition per iteration, two, or one and a step of another kind, and fails in the end."""
+
+    name = "irregular"
+
+    def train(self, training: Training) -> None:
+        often, seldom = Release(Gaussian(1.0, 50.0)), Release(Gaussian(1.0, 60.0))
+        sample, eta = Poisson(0.1), 0.5
+        for iteration in range(12):
+            training.release(often, sample, lambda _batch: 0.0)
+            if iteration == 5:
+                training.release(often, sample, lambda _batch: 0.0)
+            if iteration == 8:
+                training.authorized(seldom, sample).release(lambda _batch: 0.0)
+            training.record(training.w, step_size=eta if iteration != 3 else 0.25)
+        training.release(often, sample, lambda _batch: 1 / 0)
+
+
+@pytest.mark.parametrize("reserve", [None, 4, 40])
+def test_each_repetition_is_noted_in_its_own_iteration(open_dataset: Open, reserve: int | None) -> None:
+    dataset, (X, y) = opened(open_dataset), classification()
+    training = Training(
+        Logistic(), Source.of(X, y, dataset.run("job")), method="irregular", steps=40, reserve=reserve
+    )
+    with pytest.raises(ZeroDivisionError), training:
+        Irregular().train(training)
+    history = training.result("failed").history
+    assert [record.iteration for record in history] == [*range(1, 13), 12]
+    assert [len(record.charges) for record in history] == [1, 1, 1, 1, 1, 2, 1, 1, 2, 1, 1, 1, 1]
+    assert [record.details.get("step_size") for record in history[:5]] == [0.5, 0.5, 0.5, 0.25, 0.5]
+    assert [record.iteration for record in history[2:5]] == [3, 4, 5]
+    assert history[-1].details == {"completed": False}
+    charges = [charge for record in history for charge in record.charges]
+    assert len({(charge.id, charge.repetition) for charge in charges}) == len(charges) == 15
+    spent = [entry["used"] for entry in dataset.entries() if entry["kind"] == "settled"]
+    assert sum(spent) + kinds(dataset).count("authorized") == len(charges)
 
 
 def test_blocks_grow_up_to_a_count() -> None:

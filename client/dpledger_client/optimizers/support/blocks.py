@@ -113,8 +113,6 @@ class Blocks:
         self._asking_seconds = 0.0
         self._open = ExitStack()
         self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
-        self.single: tuple[Release, FreshSample, Hold] | None = None
-        """The reservation at hand, where its step is one release."""
 
     def permit(
         self, releases: tuple[Release, ...], sample: FreshSample, *, most: int | None, alone: bool = False
@@ -140,7 +138,7 @@ class Blocks:
         self, kind: type[BaseException] | None, cause: BaseException | None, trace: TracebackType | None
     ) -> Mapping[str, Any] | None:
         """The same at the end of a ``with``, which an error may have ended."""
-        held, self._held, self.single = self._held, None, None
+        held, self._held = self._held, None
         self._open.__exit__(kind, cause, trace)
         settlement = None if held is None else held[2].settlement
         return None if settlement is None else settlement.remaining
@@ -223,7 +221,6 @@ class Blocks:
         )
         hold = self._open.enter_context(reservation)
         self._held = releases, sample, hold
-        self.single = (releases[0], sample, hold) if len(releases) == 1 else None
         return hold
 
 
