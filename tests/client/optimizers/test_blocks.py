@@ -104,14 +104,14 @@ def test_each_repetition_is_noted_in_its_own_iteration(open_dataset: Open, reser
 
 
 def test_blocks_grow_up_to_a_count() -> None:
-    assert sizes_of(["a"] * 5, 1e-4) == [1, 32, 1024, 1024, 1024]
-    assert sizes_of(["a"] * 4, 1e-4, most=40) == [1, 32, 40, 40]
+    assert sizes_of(["a"] * 5, 1e-4) == [1, 1024, 1024, 1024, 1024]
+    assert sizes_of(["a"] * 4, 1e-4, most=40) == [1, 40, 40, 40]
     assert sizes_of(["a"] * 3, 1e-4, most=1) == [1, 1, 1]
 
 
 def test_a_block_is_no_larger_than_makes_asking_cheap() -> None:
     """Three milliseconds are a hundredth of three hundred."""
-    assert sizes_of(["a"] * 4, 0.002) == [1, 32, 150, 150]
+    assert sizes_of(["a"] * 4, 0.002) == [1, 150, 150, 150]
     assert sizes_of(["a"] * 4, 0.05) == [1, 6, 6, 6]
     assert sizes_of(["a"] * 4, 0.15) == [1, 1, 1, 1]
     assert sizes_of(["a"] * 4, 1.0) == [1, 1, 1, 1]
@@ -123,14 +123,14 @@ def test_a_block_takes_at_most_half_a_minute() -> None:
 
 
 def test_another_step_begins_with_one() -> None:
-    assert sizes_of(["a", "a", "a", "b", "a", "a"], 1e-4) == [1, 32, 1024, 1, 1, 32]
+    assert sizes_of(["a", "a", "a", "b", "a", "a"], 1e-4) == [1, 1024, 1024, 1, 1, 1024]
 
 
 def test_after_an_interruption_blocks_begin_with_one() -> None:
     sizes = BlockSizes()
-    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 32]
+    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 1024]
     sizes.restart()
-    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 32]
+    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 1024]
 
 
 def test_a_block_outlives_any_pause_that_there_was() -> None:
@@ -169,7 +169,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 @pytest.fixture
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 32 from the second on, however long steps take."""
+    """As many as are planned from the second block on, however long steps take."""
     monkeypatch.setattr(Blocks.__init__, "__kwdefaults__", {**defaults_of(Blocks), "clock": Clock()})
 
 
@@ -179,8 +179,8 @@ def test_many_steps_are_few_questions(open_dataset: Open, method: Method) -> Non
     dataset = opened(open_dataset)
     result = train(dataset.run("job"), method)
 
-    assert [entry["times"] for entry in dataset.entries(kind="reserved")] == [32, 47]
-    assert kinds(dataset) == ["opened", "authorized", "reserved", "settled", "reserved", "settled"]
+    assert [entry["times"] for entry in dataset.entries(kind="reserved")] == [79]
+    assert kinds(dataset) == ["opened", "authorized", "reserved", "settled"]
     assert result.iterations == len(result.charges) == charged_steps(dataset) == 80
 
 
