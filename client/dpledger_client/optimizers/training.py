@@ -24,7 +24,7 @@ from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.blocks import Blocks, Permit
 from dpledger_client.optimizers.support.progress import Progress, no_progress
-from dpledger_client.optimizers.support.results import History, Iterate, Noted, Notes, Result, Run
+from dpledger_client.optimizers.support.results import History, Iterate, IterationLog, Noted, Result, Run
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import FreshSample, Full, WithoutReplacement
@@ -257,7 +257,7 @@ class Asking:
         self.steps = steps
         self.iteration = 0
         self.remaining: Mapping[str, Any] = {}
-        self._history = Notes()
+        self._history = IterationLog()
         self._charges: list[Noted] = []
         self._held: tuple[Release, FreshSample, Hold] | None = None
         """The reservation that :meth:`release` takes repetitions of, and of which step."""

@@ -19,8 +19,8 @@ __all__ = [
     "Charged",
     "History",
     "Iterate",
+    "IterationLog",
     "Noted",
-    "Notes",
     "Record",
     "Result",
     "Run",
@@ -118,7 +118,7 @@ class Run:
         return Record(self.iteration + number, tuple(charges), self.details)
 
 
-class Notes:
+class IterationLog:
     """What a training noted of its iterations."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Notes:
 class History(Sequence[Record]):
     """One record per iteration, made of a training's notes when it is looked at."""
 
-    def __init__(self, notes: Notes, places: range | None = None) -> None:
+    def __init__(self, notes: IterationLog, places: range | None = None) -> None:
         self._notes = notes
         self._places = range(len(notes)) if places is None else places
 
