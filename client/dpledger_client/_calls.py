@@ -23,6 +23,7 @@ __all__ = [
     "Call",
     "about",
     "allocating",
+    "allocation_path",
     "asking",
     "budget_body",
     "bulk",
@@ -215,8 +216,12 @@ def allocating(
 
 def returning_allocation(dataset: str, name: str, reason: str) -> Call:
     """Return an allocation from which nothing was released."""
-    path = dataset_path(dataset, f"/allocations/{quote(name, safe='')}/return")
-    return Call("POST", path, {"reason": reason}, idempotent=True)
+    return Call("POST", f"{allocation_path(dataset, name)}/return", {"reason": reason}, idempotent=True)
+
+
+def allocation_path(dataset: str, name: str) -> str:
+    """The address of an allocation of a dataset's budget."""
+    return dataset_path(dataset, f"/allocations/{quote(name, safe='')}")
 
 
 def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:

@@ -7,9 +7,9 @@ from typing import Any
 
 from dpledger_client.errors import AlreadyExists, BudgetChangedWarning, DatasetMismatch
 
-__all__ = ["EXIST_OK_NOTE", "FIRST_ENTRY", "compare_opened"]
+__all__ = ["EXIST_OK_NOTE", "FIRST_ENTRY", "compare_allocated", "compare_opened"]
 
-EXIST_OK_NOTE = "open(…, exist_ok=True) takes a dataset that is open already, if it is this one"
+EXIST_OK_NOTE = "exist_ok=True takes one of this name that is open already, if it is this one"
 """Added to a refusal of a taken name, which most often means a script that is run again."""
 
 FIRST_ENTRY = "/entries/1"
@@ -51,6 +51,19 @@ def compare_opened(
     if not present.is_what(asked["budget"]):
         text = f"the budget of {asked['name']!r} was changed since it was opened with {asked['budget']!r}"
         warnings.warn(f"{text}: it is {shown['budget']!r} now", BudgetChangedWarning, stacklevel=4)
+
+
+def compare_allocated(asked: Mapping[str, Any], shown: Mapping[str, Any], taken: AlreadyExists) -> None:
+    """Raise :class:`DatasetMismatch` unless the allocation of this name is open and as ``asked``.
+
+    Compared are ε, δ, and of the budget inside the kind, the amounts and the items.
+    """
+    present = {"state": "open", "epsilon": asked["epsilon"], "delta": asked["delta"]}
+    wrong = {name: (value, shown[name]) for name, value in present.items() if shown[name] != value}
+    if not _present(shown, shown["limit"]).is_what(asked["budget"]):
+        wrong["budget"] = asked["budget"], shown["budget"]
+    if wrong:
+        raise DatasetMismatch.between(str(asked["name"]), wrong, taken, "allocation")
 
 
 def _settings_that_differ(

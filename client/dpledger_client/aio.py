@@ -14,7 +14,7 @@ from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
-from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_opened
+from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_allocated, compare_opened
 from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import AsyncWire, Connection, Retries
 from dpledger_client.errors import AlreadyExists, DPLedgerError, Refused
@@ -292,10 +292,20 @@ class AsyncAccount:
         delta: float,
         budget: Mapping[str, Any] | None = None,
         plan: Sequence[Mapping[str, Any]] | None = None,
+        exist_ok: bool = False,
     ) -> "AsyncAccount":
         """Allocate a part of the dataset's budget, and spend from it; see :meth:`Account.allocate`."""
         call = _calls.allocating(self.dataset.name, name, epsilon, delta, budget, plan)
-        warn_of((await self.dataset.ledger._send_idempotent(call, self.journal)).body)
+        try:
+            answer = await self.dataset.ledger._send_idempotent(call, self.journal)
+        except AlreadyExists as taken:
+            if not exist_ok:
+                taken.add_note(EXIST_OK_NOTE)
+                raise
+            shown = await self.dataset.ledger._get(_calls.allocation_path(self.dataset.name, name))
+            compare_allocated(call.body, shown, taken)
+        else:
+            warn_of(answer.body)
         return replace(self, allocation=name)
 
     async def authorize(

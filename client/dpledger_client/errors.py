@@ -176,18 +176,21 @@ class AlreadyExists(Refused):
 
 
 class DatasetMismatch(AlreadyExists):
-    """The name is taken by a dataset that is not the one asked for; ``asked`` and ``found`` say in what."""
+    """The name is taken by a dataset or an allocation that is not the one asked for.
+
+    ``asked`` and ``found`` say in what.
+    """
 
     @classmethod
     def between(
-        cls, name: str, differences: dict[str, tuple[Any, Any]], taken: AlreadyExists
+        cls, name: str, differences: dict[str, tuple[Any, Any]], taken: AlreadyExists, kind: str = "dataset"
     ) -> "DatasetMismatch":
         """By what differs: of each, what was asked for and what is."""
         words = [
             f"{what} was asked as {asked!r} and is {found!r}" for what, (asked, found) in differences.items()
         ]
         members = {
-            "detail": f"dataset {name!r} is open already, but its {'; its '.join(words)}",
+            "detail": f"{kind} {name!r} is open already, but its {'; its '.join(words)}",
             "asked": {what: pair[0] for what, pair in differences.items()},
             "found": {what: pair[1] for what, pair in differences.items()},
         }

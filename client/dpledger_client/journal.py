@@ -7,11 +7,12 @@ that was handed out before is handed out again as it was, without another look a
 fresh noise, which would be a second release for one charge. Where the journal ends, the job goes on as usual.
 
 A sample is secret like noise and is not kept. Where a job ends in the middle of a step of several releases
-on one sample, the restarted job takes a **fresh** sample for those that are left. Under every present kind
-of budget, which adds up Rényi curves, that is covered: looks at independent samples cost at most as much as
-as many looks at one, which is what was paid for. It is not covered where privacy-loss distributions decide
-(q = 0.01, μ = 5: δ(0) is 0.0100 for two looks at one sample, 0.0196 for looks at two). So a step is resumed
-under the kinds of budget in ``FRESH_SAMPLE_COVERED`` alone, and refused with ``SampleLost`` under others.
+on one sample, the restarted job takes a **fresh** sample for those that are left. Under the kinds of budget
+that add up Rényi curves, ρ or μ² (``FRESH_SAMPLE_COVERED``) that is covered: looks at independent samples
+cost at most as much as as many looks at one, which is what was paid for. It is not covered where privacy-loss
+distributions decide (q = 0.01, μ = 5: δ(0) is 0.0100 for two looks at one sample, 0.0196 for looks at two),
+as in a ``plan`` budget and in an allocation of a ``shared`` one. There a step that was begun is refused with
+``SampleLost``.
 
 What is kept is what was released, which the ledger has been charged for, and descriptions of
 mechanisms. It holds no secret, no data and no noise.

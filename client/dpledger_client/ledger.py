@@ -14,7 +14,7 @@ from dpledger_client._calls import Answer, Call, about
 from dpledger_client._embedded import database_path
 from dpledger_client._leases import Lease
 from dpledger_client._models import Budget, Cost, as_budget, as_cost, to_grant
-from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_opened
+from dpledger_client._opening import EXIST_OK_NOTE, FIRST_ENTRY, compare_allocated, compare_opened
 from dpledger_client._settling import record_failed_settlement, record_settlement
 from dpledger_client._wire import Connection, Retries, Wire
 from dpledger_client.errors import AlreadyExists, BudgetWarning, DPLedgerError, Refused
@@ -372,6 +372,7 @@ class Account:
         delta: float,
         budget: Mapping[str, Any] | None = None,
         plan: Sequence[Mapping[str, Any]] | None = None,
+        exist_ok: bool = False,
     ) -> "Account":
         """Allocate a part of the dataset's budget, and spend from it.
 
@@ -383,6 +384,9 @@ class Account:
             What it takes of a dataset whose budget is ``shared``.
         budget, plan
             The kind of budget that it is inside, such as ``{"accounting": "zcdp"}``, or the items of a plan.
+        exist_ok
+            Take an allocation of this name that is open already, if it is this one: of the same ε and δ, with
+            the same kind of budget and items inside. Else :class:`DatasetMismatch` tells both.
 
         Returns
         -------
@@ -390,7 +394,16 @@ class Account:
             The same job, whose steps are charged to the allocation.
         """
         call = _calls.allocating(self.dataset.name, name, epsilon, delta, budget, plan)
-        warn_of((self.dataset.ledger._send_idempotent(call, self.journal)).body)
+        try:
+            answer = self.dataset.ledger._send_idempotent(call, self.journal)
+        except AlreadyExists as taken:
+            if not exist_ok:
+                taken.add_note(EXIST_OK_NOTE)
+                raise
+            shown = self.dataset.ledger._get(_calls.allocation_path(self.dataset.name, name))
+            compare_allocated(call.body, shown, taken)
+        else:
+            warn_of(answer.body)
         return replace(self, allocation=name)
 
     def authorize(

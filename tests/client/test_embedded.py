@@ -199,6 +199,13 @@ def test_the_async_client_does_the_same(tmp_path: Path) -> None:
             assert (await dataset.open(BUDGET, unit="user", exist_ok=True)) is dataset
             with pytest.raises(DatasetMismatch, match="unit was asked as 'record' and is 'user'"):
                 await dataset.open(BUDGET, exist_ok=True)
+            shared = ledger.dataset("shared")
+            await shared.open({"accounting": "shared", "epsilon": 1.0, "delta": 1e-6})
+            part: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "budget": {"accounting": "zcdp"}}
+            for again in (False, True):
+                assert (await shared.run("job").allocate("a", **part, exist_ok=again)).allocation == "a"
+            with pytest.raises(DatasetMismatch, match=r"epsilon was asked as 0\.4 and is 0\.5"):
+                await shared.run("job").allocate("a", **{**part, "epsilon": 0.4}, exist_ok=True)
             assert hold.verify(await ledger.key_set())["times"] == 5
             with pytest.raises(BudgetExhausted):
                 await account.authorize(Gaussian(1.0, 0.1))

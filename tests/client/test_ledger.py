@@ -478,6 +478,32 @@ def test_a_hold_that_an_admin_settled_is_not_used_any_more(
     assert dataset.budget().spent["rho"] >= 20 * STEP_RHO
 
 
+def test_an_allocation_that_is_open_already_is_taken_if_it_is_this_one(open_dataset: Opener) -> None:
+    dataset = open_dataset(budget={"accounting": "shared", "epsilon": 3.0, "delta": 1e-5})
+    account = dataset.run("job")
+    part: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+    items = [{"name": "steps", "releases": [STEP.fields()], "times": 2}]
+    account.allocate("team", **part, plan=items)
+    with pytest.raises(AlreadyExists) as raised:
+        account.allocate("team", **part, plan=items)
+    assert "exist_ok=True" in raised.value.__notes__[0]
+
+    assert account.allocate("team", **part, plan=items, exist_ok=True).allocation == "team"
+    for asked, inside, differs in (
+        ({**part, "epsilon": 0.9}, {"plan": items}, "epsilon"),
+        ({**part, "delta": 1e-7}, {"plan": items}, "delta"),
+        (part, {"plan": [{**items[0], "times": 1}]}, "budget"),
+        (part, {"budget": {"accounting": "zcdp"}}, "budget"),
+    ):
+        with pytest.raises(DatasetMismatch, match="allocation 'team' is open already") as mismatch:
+            account.allocate("team", **asked, **inside, exist_ok=True)
+        assert list(mismatch.value.asked) == list(mismatch.value.found) == [differs]
+
+    dataset.return_allocation("team", "not needed")
+    with pytest.raises(AlreadyExists):
+        account.allocate("team", **part, plan=items, exist_ok=True)
+
+
 def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
     dataset = open_dataset(budget={"accounting": "shared", "epsilon": 3.0, "delta": 1e-5})
     first = dataset.run("job").allocate("team-a", epsilon=1.0, delta=1e-6, budget={"accounting": "zcdp"})

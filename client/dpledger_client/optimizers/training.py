@@ -24,7 +24,7 @@ from dpledger_client.mechanisms import AboveThreshold
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.blocks import Blocks, Permit
 from dpledger_client.optimizers.support.progress import Progress, no_progress
-from dpledger_client.optimizers.support.results import History, Iterate, Note, Noted, Result
+from dpledger_client.optimizers.support.results import History, Iterate, IterationLog, Noted, Result, Run
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.releases import Release, Releases, as_releases
 from dpledger_client.samples import FreshSample, Full, WithoutReplacement
@@ -174,6 +174,14 @@ def _finite(w: Floats) -> bool:
     return bool(np.isfinite(w).all())
 
 
+def _same(details: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Whether these are the very same; to compare them by value is not for arrays."""
+    for name, value in details.items():
+        if known.get(name, known) is not value:
+            return False
+    return len(details) == len(known)
+
+
 class AuthorizedBatch:
     """One sample that the ledger said yes to look at, drawn when the first release needs it.
 
@@ -249,8 +257,14 @@ class Asking:
         self.steps = steps
         self.iteration = 0
         self.remaining: Mapping[str, Any] = {}
-        self._history: list[Note] = []
+        self._history = IterationLog()
         self._charges: list[Noted] = []
+        self._held: tuple[Release, FreshSample, Hold] | None = None
+        """The reservation that :meth:`release` takes repetitions of, and of which step."""
+        self._counted = 0
+        """How many of its repetitions are among the charges, or in a run."""
+        self._run: Run | None = None
+        """The iterations of which each made one repetition of it, to the last noted."""
         self._blocks = Blocks(source.account, reserve=reserve, block=block)
 
     @property
@@ -289,21 +303,18 @@ class Asking:
 
         Of a reservation it takes the shortest way, for steps that are made by the thousand.
         """
-        held = self._blocks.single
+        held = self._held
         if held is not None and held[0] is release and held[1] is sample and held[2].used < held[2].limit:
+            source = self.source
             try:
-                return self._release_held(held[2], sample, compute)
+                return held[2].release(lambda: compute(source.drawn(sample)))
             except HoldClosed:  # before anything was computed; another reservation is asked for
-                self._charges.pop()
+                self._write_charges()
         permit = self._permit((release,), sample)
-        if isinstance(permit, Hold):
-            return self._release_held(permit, sample, compute)
-        return self._look(permit, sample).release(compute)
-
-    def _release_held(self, hold: Hold, sample: FreshSample, compute: Callable[[Batch], Any]) -> Any:
-        source = self.source
-        self._charges.append((hold.granted, hold.releases, sample, hold.used))
-        return hold.release(lambda: compute(source.drawn(sample)))
+        if not isinstance(permit, Hold):
+            return self._look(permit, sample).release(compute)
+        self._held, self._counted = (release, sample, permit), permit.used
+        return permit.release(lambda: compute(self.source.drawn(sample)))
 
     def again(self, authorized: AuthorizedBatch, releases: Releases) -> AuthorizedBatch:
         """Ask to look at a look's own sample once more, at the raw cost, without amplification."""
@@ -311,6 +322,7 @@ class Asking:
             raise ValueError("a repetition of a reservation cannot be looked at again")
         seen, listed = authorized.step.same_sample, as_releases(releases)
         step = self.source.account.authorize(listed, sample=seen)
+        self._write_charges()
         self._charges.append((step.granted, listed, seen, None))
         self.remaining = step.granted.remaining
         repeated = AuthorizedBatch(self.source, authorized.sample, step)
@@ -318,11 +330,29 @@ class Asking:
         return repeated
 
     def _note(self, details: Mapping[str, Any]) -> None:
-        self._history.append((self.iteration, self._charges, details))
-        self._charges = []
+        """Note an iteration; those that follow are counted with it where only their repetition differs."""
+        self._write_charges()
+        charges, self._charges = self._charges, []
+        run = self._history.add(self.iteration, charges, details)
+        if self._held is not None and len(charges) == 1 and charges[0][0] is self._held[2].granted:
+            self._run = run
+
+    def _write_charges(self) -> None:
+        """Write down, after the charges so far, repetitions that were only counted."""
+        if self._held is None:
+            return
+        _release, sample, hold = self._held
+        if self._run is not None:
+            self._counted += self._run.count - 1
+            self._run = None
+        for repetition in range(self._counted, hold.used):
+            self._charges.append((hold.granted, hold.releases, sample, repetition))
+        self._counted = hold.used
 
     def _permit(self, releases: tuple[Release, ...], sample: FreshSample, alone: bool = False) -> Permit:
         """What was granted for a step like this, asked for if there is none left."""
+        self._write_charges()
+        self._held = None
         self.source.check(sample)
         most = None if self.steps is None else self.steps - self.iteration
         permit = self._blocks.permit(releases, sample, most=most, alone=alone)
@@ -388,11 +418,20 @@ class Training(Asking):
         """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
         chosen = w if output is None else output
         # The sum of squares tells at once, unless it overflows.
-        if not ((math.isfinite(np.vdot(w, w)) or _finite(w)) and (chosen is w or _finite(chosen))):
+        if not ((math.isfinite(w.dot(w)) or _finite(w)) and (chosen is w or _finite(chosen))):
             raise StopTraining("diverged")
         self.w, self._output = w, chosen
         self.iteration += 1
-        self._note(details)
+        run, held = self._run, self._held
+        if (
+            run is not None
+            and held is not None
+            and held[2].used == self._counted + run.count
+            and _same(details, run.details)
+        ):
+            run.count += 1
+        else:
+            self._note(details)
         if self._progress is not no_progress:
             self._progress(self.iteration, self.steps, self.remaining)
         if self._callback is not None:
@@ -402,6 +441,7 @@ class Training(Asking):
 
     def result(self, reason: str, message: str | None = None) -> Result:
         """What there is, at the end."""
+        self._write_charges()
         if self._charges:
             self._note({"completed": False})
         text = message or MESSAGES.get(reason, reason)

@@ -16,14 +16,17 @@ from dpledger.ledger.filters import filter_names
 from dpledger_client import (
     Account,
     Dataset,
+    Gaussian,
     JournalMismatch,
     Ledger,
+    Poisson,
+    Release,
     ReservationClosed,
     _calls,
     insecure_testing_noise,
 )
 from dpledger_client.objectives import Logistic
-from dpledger_client.optimizers import Iterate, Method, Result, minimize
+from dpledger_client.optimizers import Iterate, Method, Result, Source, Training, minimize
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
@@ -62,15 +65,53 @@ def sizes_of(
     return found[1:]
 
 
+class Irregular(Method):
+    """Takes one repetition per iteration, two, or one and a step of another kind, and fails in the end."""
+
+    name = "irregular"
+
+    def train(self, training: Training) -> None:
+        often, seldom = Release(Gaussian(1.0, 50.0)), Release(Gaussian(1.0, 60.0))
+        sample, eta = Poisson(0.1), 0.5
+        for iteration in range(12):
+            training.release(often, sample, lambda _batch: 0.0)
+            if iteration == 5:
+                training.release(often, sample, lambda _batch: 0.0)
+            if iteration == 8:
+                training.authorized(seldom, sample).release(lambda _batch: 0.0)
+            training.record(training.w, step_size=eta if iteration != 3 else 0.25)
+        training.release(often, sample, lambda _batch: 1 / 0)
+
+
+@pytest.mark.parametrize("reserve", [None, 4, 40])
+def test_each_repetition_is_noted_in_its_own_iteration(open_dataset: Open, reserve: int | None) -> None:
+    dataset, (X, y) = opened(open_dataset), classification()
+    training = Training(
+        Logistic(), Source.of(X, y, dataset.run("job")), method="irregular", steps=40, reserve=reserve
+    )
+    with pytest.raises(ZeroDivisionError), training:
+        Irregular().train(training)
+    history = training.result("failed").history
+    assert [record.iteration for record in history] == [*range(1, 13), 12]
+    assert [len(record.charges) for record in history] == [1, 1, 1, 1, 1, 2, 1, 1, 2, 1, 1, 1, 1]
+    assert [record.details.get("step_size") for record in history[:5]] == [0.5, 0.5, 0.5, 0.25, 0.5]
+    assert [record.iteration for record in history[2:5]] == [3, 4, 5]
+    assert history[-1].details == {"completed": False}
+    charges = [charge for record in history for charge in record.charges]
+    assert len({(charge.id, charge.repetition) for charge in charges}) == len(charges) == 15
+    spent = [entry["used"] for entry in dataset.entries() if entry["kind"] == "settled"]
+    assert sum(spent) + kinds(dataset).count("authorized") == len(charges)
+
+
 def test_blocks_grow_up_to_a_count() -> None:
-    assert sizes_of(["a"] * 5, 1e-4) == [1, 32, 1024, 1024, 1024]
-    assert sizes_of(["a"] * 4, 1e-4, most=40) == [1, 32, 40, 40]
+    assert sizes_of(["a"] * 5, 1e-4) == [1, 1024, 1024, 1024, 1024]
+    assert sizes_of(["a"] * 4, 1e-4, most=40) == [1, 40, 40, 40]
     assert sizes_of(["a"] * 3, 1e-4, most=1) == [1, 1, 1]
 
 
 def test_a_block_is_no_larger_than_makes_asking_cheap() -> None:
     """Three milliseconds are a hundredth of three hundred."""
-    assert sizes_of(["a"] * 4, 0.002) == [1, 32, 150, 150]
+    assert sizes_of(["a"] * 4, 0.002) == [1, 150, 150, 150]
     assert sizes_of(["a"] * 4, 0.05) == [1, 6, 6, 6]
     assert sizes_of(["a"] * 4, 0.15) == [1, 1, 1, 1]
     assert sizes_of(["a"] * 4, 1.0) == [1, 1, 1, 1]
@@ -82,14 +123,14 @@ def test_a_block_takes_at_most_half_a_minute() -> None:
 
 
 def test_another_step_begins_with_one() -> None:
-    assert sizes_of(["a", "a", "a", "b", "a", "a"], 1e-4) == [1, 32, 1024, 1, 1, 32]
+    assert sizes_of(["a", "a", "a", "b", "a", "a"], 1e-4) == [1, 1024, 1024, 1, 1, 1024]
 
 
 def test_after_an_interruption_blocks_begin_with_one() -> None:
     sizes = BlockSizes()
-    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 32]
+    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 1024]
     sizes.restart()
-    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 32]
+    assert [sizes.next("a", 1, 1e-4, 0.003) for _ in range(2)] == [1, 1024]
 
 
 def test_a_block_outlives_any_pause_that_there_was() -> None:
@@ -128,7 +169,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 @pytest.fixture
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 32 from the second on, however long steps take."""
+    """As many as are planned from the second block on, however long steps take."""
     monkeypatch.setattr(Blocks.__init__, "__kwdefaults__", {**defaults_of(Blocks), "clock": Clock()})
 
 
@@ -138,8 +179,8 @@ def test_many_steps_are_few_questions(open_dataset: Open, method: Method) -> Non
     dataset = opened(open_dataset)
     result = train(dataset.run("job"), method)
 
-    assert [entry["times"] for entry in dataset.entries(kind="reserved")] == [32, 47]
-    assert kinds(dataset) == ["opened", "authorized", "reserved", "settled", "reserved", "settled"]
+    assert [entry["times"] for entry in dataset.entries(kind="reserved")] == [79]
+    assert kinds(dataset) == ["opened", "authorized", "reserved", "settled"]
     assert result.iterations == len(result.charges) == charged_steps(dataset) == 80
 
 

@@ -83,9 +83,13 @@ class DPSGD(Method):
         average = Average(self.average)
         w = self.projection(training.w)
         velocity = np.zeros_like(w)
+        averages, projects = self.average != "last", not isinstance(self.projection, NoProjection)
         for eta in step_sizes(self.step_size, self.steps):
-            average.add(w)
+            if averages:
+                average.add(w)
             found = gradient.at(training, w)
             velocity = self.momentum * velocity + found if self.momentum else found
-            w = self.projection(w - eta * velocity)
+            w = w - eta * velocity
+            if projects:
+                w = self.projection(w)
             training.record(w, output=average.mean, step_size=eta)

@@ -2,10 +2,10 @@
 
 A reservation of n repetitions costs what n authorizations cost, and what did not run is settled back, so that
 a training that repeats one step loses nothing by asking for several at once. What a block risks is a job that
-is killed: its reservation expires and is charged in full. So blocks begin at one step and grow, as long as
-the step stays the same, only until asking takes ``ASKING_SHARE`` of the time: some hundred steps where
-a step takes a millisecond, one where it takes a second. None is longer than ``MOST_STEPS`` steps or what
-``MOST_SECONDS`` of training use up.
+is killed: its reservation expires and is charged in full. So blocks begin at one step, whose time tells how
+long the next is: as long as the step stays the same, only until asking takes ``ASKING_SHARE`` of the time.
+That is some hundred steps where a step takes a millisecond, one where it takes a second. None is longer than
+``MOST_STEPS`` steps or what ``MOST_SECONDS`` of training use up.
 """
 
 import math
@@ -25,7 +25,6 @@ from dpledger_client.samples import FreshSample
 
 __all__ = ["RESERVED_AT_COST", "BlockSizes", "Blocks", "Permit"]
 
-GROWTH = 32
 ASKING_SHARE = 0.01
 MOST_STEPS = 1024
 MOST_SECONDS = 30.0
@@ -71,7 +70,7 @@ class BlockSizes:
             self._longest = max(self._longest, training_seconds)
             each = max(training_seconds / max(made, 1), 1e-9)
             enough = math.ceil(asking_seconds / (ASKING_SHARE * each))
-            size = int(min(enough, GROWTH * self._size, self.most, MOST_SECONDS / each))
+            size = int(min(enough, self.most, MOST_SECONDS / each))
             self._size = size if size > 2 else 1  # two reserved steps are two requests, as two single ones
         else:
             self._step, self._size = step, 1
@@ -113,8 +112,6 @@ class Blocks:
         self._asking_seconds = 0.0
         self._open = ExitStack()
         self._held: tuple[tuple[Release, ...], FreshSample, Hold] | None = None
-        self.single: tuple[Release, FreshSample, Hold] | None = None
-        """The reservation at hand, where its step is one release."""
 
     def permit(
         self, releases: tuple[Release, ...], sample: FreshSample, *, most: int | None, alone: bool = False
@@ -140,7 +137,7 @@ class Blocks:
         self, kind: type[BaseException] | None, cause: BaseException | None, trace: TracebackType | None
     ) -> Mapping[str, Any] | None:
         """The same at the end of a ``with``, which an error may have ended."""
-        held, self._held, self.single = self._held, None, None
+        held, self._held = self._held, None
         self._open.__exit__(kind, cause, trace)
         settlement = None if held is None else held[2].settlement
         return None if settlement is None else settlement.remaining
@@ -223,7 +220,6 @@ class Blocks:
         )
         hold = self._open.enter_context(reservation)
         self._held = releases, sample, hold
-        self.single = (releases[0], sample, hold) if len(releases) == 1 else None
         return hold
 
 

@@ -1,6 +1,7 @@
 """Results: the parameters, and every charge on the way to them."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -13,7 +14,18 @@ from dpledger_client.errors import BudgetExhausted
 from dpledger_client.releases import Release
 from dpledger_client.samples import Sample
 
-__all__ = ["Charge", "Charged", "History", "Iterate", "Note", "Noted", "Record", "Result", "total_cost"]
+__all__ = [
+    "Charge",
+    "Charged",
+    "History",
+    "Iterate",
+    "IterationLog",
+    "Noted",
+    "Record",
+    "Result",
+    "Run",
+    "total_cost",
+]
 
 
 class Charge(NamedTuple):
@@ -69,18 +81,73 @@ class Record(NamedTuple):
 
 Noted: TypeAlias = tuple[Granted, tuple[Release, ...], Sample, int | None]
 """What :meth:`Charge.of` takes."""
-Note: TypeAlias = tuple[int, Sequence[Noted], Mapping[str, Any]]
-"""The same of a whole record: iteration, charges and details."""
+
+
+class Run:
+    """Iterations in a row that were noted alike: of one reservation the next repetition each.
+
+    A note must cost a training next to nothing, so that such iterations are counted, not kept.
+
+    Attributes
+    ----------
+    place, iteration
+        The first one's place among all notes, and its number.
+    charges, details
+        The first one's.
+    count
+        How many they are.
+    """
+
+    __slots__ = ("charges", "count", "details", "iteration", "place")
+
+    def __init__(
+        self, place: int, iteration: int, charges: Sequence[Noted], details: Mapping[str, Any]
+    ) -> None:
+        self.place = place
+        self.iteration = iteration
+        self.charges = charges
+        self.details = details
+        self.count = 1
+
+    def record(self, number: int) -> Record:
+        """One of them, by its number from 0."""
+        charges = (
+            Charge.of(granted, releases, sample, None if first is None else first + number)
+            for granted, releases, sample, first in self.charges
+        )
+        return Record(self.iteration + number, tuple(charges), self.details)
+
+
+class IterationLog:
+    """What a training noted of its iterations."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return self._runs[-1].place + self._runs[-1].count if self._runs else 0
+
+    def add(self, iteration: int, charges: Sequence[Noted], details: Mapping[str, Any]) -> Run:
+        """Note an iteration; the next ones may be counted in the run that it begins."""
+        run = Run(len(self), iteration, charges, details)
+        self._runs.append(run)
+        return run
+
+    def record(self, place: int) -> Record:
+        """The iteration that was noted as number ``place``, from 0."""
+        run = self._runs[bisect_right(self._runs, place, key=lambda run: run.place) - 1]
+        return run.record(place - run.place)
 
 
 class History(Sequence[Record]):
-    """One record an iteration, made when it is looked at: a note must cost a training next to nothing."""
+    """One record per iteration, made of a training's notes when it is looked at."""
 
-    def __init__(self, notes: Sequence[Note]) -> None:
+    def __init__(self, notes: IterationLog, places: range | None = None) -> None:
         self._notes = notes
+        self._places = range(len(notes)) if places is None else places
 
     def __len__(self) -> int:
-        return len(self._notes)
+        return len(self._places)
 
     @overload
     def __getitem__(self, place: int) -> Record: ...
@@ -88,9 +155,8 @@ class History(Sequence[Record]):
     def __getitem__(self, place: slice) -> "History": ...
     def __getitem__(self, place: int | slice) -> "Record | History":
         if isinstance(place, slice):
-            return History(self._notes[place])
-        iteration, charges, details = self._notes[place]
-        return Record(iteration, tuple(Charge.of(*noted) for noted in charges), details)
+            return History(self._notes, self._places[place])
+        return self._notes.record(self._places[place])
 
 
 @dataclass(frozen=True)
