@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpledger.accounting.mechanisms import MECHANISMS, Mechanism
+from dpledger.accounting.mechanisms.tuned import TrialStep
 from dpledger.accounting.sampling import Scheme
 from dpledger.ledger.filters import Filter, filter_named, filter_names
 
@@ -20,12 +21,24 @@ __all__ = ["describe_kinds"]
 
 Schema = dict[str, Any]
 _NUMBER: Schema = {"type": "number"}
+_TRIAL_STEP: Schema = {
+    "type": "object",
+    "description": "A step of a trial, taken up to so many times, on a fresh sample each.",
+    "properties": {
+        "sample": {"$ref": "#/components/schemas/SampleBody"},
+        "releases": {"type": "array", "items": {"$ref": "#/components/schemas/ReleaseBody"}},
+        "times": {"type": "integer"},
+    },
+    "required": ["releases"],
+    "additionalProperties": False,
+}
 _TYPES: dict[Any, Schema] = {
     float: _NUMBER,
     int: {"type": "integer"},
     bool: {"type": "boolean"},
     str: {"type": "string"},
     tuple[float, ...]: {"type": "array", "items": _NUMBER},
+    tuple[tuple[TrialStep, ...], ...]: {"type": "array", "items": {"type": "array", "items": _TRIAL_STEP}},
 }
 
 
