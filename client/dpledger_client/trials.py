@@ -59,7 +59,7 @@ class Trials(abc.ABC):
             prec=known // 3 + _SPARE_DIGITS, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX
         )
         slack = Decimal(10) ** (_LOST_DIGITS - context.prec)
-        low, high = (context.divide(Decimal(end), Decimal(2) ** known) for end in (coin, coin + 1))
+        low, high = (context.divide(Decimal(end), Decimal(1 << known)) for end in (coin, coin + 1))
         total = Decimal(0)
         for number, probability in self.terms(context):
             total = context.add(total, probability)

@@ -131,9 +131,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         for name in params:
             if name in _FIXED:
                 raise ValueError(f"param_grid must not hold {name}: it is the same in every trial")
-        options = {
-            name.removeprefix(_OPTION): value for name, value in params.items() if name.startswith(_OPTION)
-        }
+        chosen = {name: value for name, value in params.items() if name.startswith(_OPTION)}
+        options = {name.removeprefix(_OPTION): value for name, value in chosen.items()}
         own = {name: value for name, value in params.items() if name not in chosen}
         made: PrivateEstimator = clone(self.estimator).set_params(**own)
         if options:
