@@ -1,4 +1,4 @@
-"""How many trials a private tuning runs: laws that the service prices, and their exact draws.
+"""Laws of the number of trials of a private tuning, and their exact draws.
 
 The number must be random: with a fixed number of trials the best of many may tell far more than one does
 (Liu, Talwar 2019). It is drawn after the ledger's yes, like noise, and is as secret.
