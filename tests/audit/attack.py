@@ -4,7 +4,6 @@ An attack sees every release of a training on one of two neighbours and says whi
 threshold is chosen on a quarter of the trainings; on the others its rates bound ε from below.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,20 +26,18 @@ Output = tuple[Any, Any]
 """A mechanism, and what it released."""
 
 
-def _below(count: int, trials: int, risk: float) -> float:
-    """Clopper and Pearson's lower bound on a probability, wrong with a probability of at most ``risk``."""
-    return float(beta.ppf(risk, count, trials - count + 1)) if count else 0.0
+def _epsilons(hits: Integers, misses: Integers, trials: int, delta: float) -> Floats:
+    """ε ≥ log((P(S) − δ)/Q(S)) where each event S happened so often under P and under Q.
 
-
-def _above(count: int, trials: int, risk: float) -> float:
-    return float(beta.ppf(1.0 - risk, count + 1, trials - count)) if count < trials else 1.0
-
-
-def _epsilon(hits: int, misses: int, trials: int, delta: float) -> float:
-    """ε ≥ log((P(S) − δ)/Q(S)) where S happened so often under each; both rates at half the risk."""
+    The rates are Clopper and Pearson's, from below and from above, at half the risk each.
+    """
     risk = (1.0 - CONFIDENCE) / 2.0
-    likely, unlikely = _below(hits, trials, risk) - delta, _above(misses, trials, risk)
-    return math.log(likely / unlikely) if likely > 0.0 else -math.inf
+    likely = np.where(hits > 0, beta.ppf(risk, np.maximum(hits, 1), trials - hits + 1), 0.0) - delta
+    unlikely = np.where(
+        misses < trials, beta.ppf(1.0 - risk, misses + 1, np.maximum(trials - misses, 1)), 1.0
+    )
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(likely, 0.0) / unlikely)
 
 
 def lower_bound(with_canary: Sequence[float], without: Sequence[float], delta: float) -> float:
@@ -50,23 +47,21 @@ def lower_bound(with_canary: Sequence[float], without: Sequence[float], delta: f
     these is chosen on the first quarters, and its rates are counted on the rest.
     """
     p, q = np.asarray(with_canary), np.asarray(without)
-    all_of, quarter = min(len(p), len(q)), min(len(p), len(q)) // 4
+    quarter = min(len(p), len(q)) // 4
     levels = np.unique(np.concatenate([p[:quarter], q[:quarter]]))
     if len(levels) > _MOST_THRESHOLDS:
         levels = np.quantile(levels, np.linspace(0.0, 1.0, _MOST_THRESHOLDS))
-    best = max(
-        ((float(level), upper) for level in levels for upper in (True, False)),
-        key=lambda event: _bound_of(p[:quarter], q[:quarter], event, delta),
-    )
-    return max(0.0, _bound_of(p[quarter:all_of], q[quarter:all_of], best, delta))
+    chosen = int(np.argmax(_bounds(p[:quarter], q[:quarter], levels, delta)))
+    return max(0.0, float(_bounds(p[quarter:], q[quarter:], levels, delta)[chosen]))
 
 
-def _bound_of(p: Floats, q: Floats, event: tuple[float, bool], delta: float) -> float:
-    level, upper = event
-    hits, misses = (
-        ((p > level).sum(), (q > level).sum()) if upper else ((q <= level).sum(), (p <= level).sum())
-    )
-    return _epsilon(int(hits), int(misses), len(p), delta)
+def _bounds(p: Floats, q: Floats, levels: Floats, delta: float) -> Floats:
+    """Of "above" each level, and then of "at most" each level."""
+    trials = min(len(p), len(q))
+    above = [np.count_nonzero(each[:trials, None] > levels, axis=0) for each in (p, q)]
+    upper = _epsilons(above[0], above[1], trials, delta)
+    lower = _epsilons(trials - above[1], trials - above[0], trials, delta)
+    return np.concatenate([upper, lower])
 
 
 class HalvedNoise(Noise):

@@ -137,9 +137,10 @@ UNIT_REPLACED = tuple((X / LARGE, y) for X, y in REPLACED)
 UNIT_ADDED = tuple((X / LARGE, y) for X, y in ADDED)
 
 
-def smooth(name: str, method: Method, score: Scorer = first_number, adjacency: str = "replace-one") -> Case:
+def smooth(name: str, method: Method, adjacency: str = "replace-one", more_runs: int = 1) -> Case:
     neighbours: Any = UNIT_REPLACED if adjacency == "replace-one" else UNIT_ADDED
-    return Case(name, training(method, SMOOTH), neighbours, score, adjacency)
+    train = training(method, SMOOTH)
+    return Case(name, train, neighbours, first_number, adjacency, more_runs=more_runs)
 
 
 LINE_SEARCH: dict[str, Any] = {
@@ -276,17 +277,17 @@ CASES = [
     added("dp-sgd", DPSGD(1, HALF, 1.0, 0.7, TINY), sampled(0.5)),
     added("dp-adam", DPAdam(1, HALF, 1.0, 0.7, TINY), sampled(0.5)),
     added("sgd-advanced", SGDAdvanced(1, HALF, 1.0, 20.0, 0.01, TINY), sampled(0.5)),
-    added("sgd-moments", SGDMoments(60, 1, 1.0, 2.7, 0.01, TINY), sampled(0.2), records=5),
+    added("sgd-moments", SGDMoments(100, 1, 1.0, 4.0, 0.01, TINY), sampled(0.2), records=5, delta=0.2),
     added("ssadmm", SubsampledADMM(1, 1.0, 0.7, 0.5, TINY), sampled(0.5)),
     added("dp-agd", DPAGD(0.5, 1e-3, 1.0, 1.0, budget_growth=1e-3, max_step_size=TINY, steps=1)),
     added("dp-blgd", DPBLGD(**LINE_SEARCH)),
-    added("dp-blsgd", DPBLSGD(1.0, **LINE_SEARCH)),
-    added("dp-blsgd-ac", DPBLSGDAC(1.0, **LINE_SEARCH)),
+    added("dp-blsgd", DPBLSGD(1.0, searches=1, **LINE_SEARCH)),
+    added("dp-blsgd-ac", DPBLSGDAC(1.0, searches=1, **LINE_SEARCH)),
     added("mpadmm", ModelPerturbationADMM(1, 1.0, 0.2, 1.0), first_number),
     smooth("nsgd", NSGD(1, 1, 0.1, 1.0, schedule="fixed")),
     smooth("rsgd-ar", RSGDAR(1, 1, 1, 0.1, 1.0)),
     smooth("output-perturbation", OutputPerturbation(1, 1.0, step_size=0.1)),
-    smooth("objective-perturbation", ObjectivePerturbation(1.0), adjacency="add-remove"),
+    smooth("objective-perturbation", ObjectivePerturbation(1.0, extra_strength=100.0), "add-remove", 3),
     MAJORITY,
     _genes(),
     _rank(),
