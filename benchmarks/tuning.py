@@ -9,18 +9,19 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.datasets import load
 from benchmarks.datasets.columns import Floats
-from dpledger_client import Ledger, NegativeBinomialTrials
+from dpledger_client import Account, Ledger, NegativeBinomialTrials
 from dpledger_client.objectives import Logistic
 from dpledger_client.optimizers import minimize, tune
 
 EPSILON, DELTA = 1.0, 1e-6
 SEEDS = 10
-GRID = {"clip": [0.3, 1.0, 3.0], "steps": [50, 100]}
+GRID: dict[str, list[Any]] = {"clip": [0.3, 1.0, 3.0], "steps": [50, 100]}
 TRIALS = NegativeBinomialTrials.with_mean(10.0)
 SHARED = {"accounting": "shared", "epsilon": 1e4, "delta": 0.5}
 
@@ -38,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Ledger.embedded(Path(folder) / "ledger.db") as ledger:
         account = ledger.dataset("adult").open(SHARED, records=len(X)).run("benchmark")
         for seed in range(SEEDS):
-            target = {"epsilon": EPSILON, "delta": DELTA}
+            target: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
             default = minimize(Logistic(), X, y, account=account, **target)
             best = tune(Logistic(), X, y, account=account, grid=GRID, trials=TRIALS, **target)
             assert best.w is not None
@@ -56,7 +57,7 @@ def main() -> int:
     return report(found)
 
 
-def _room(ledger: Ledger, seed: int, records: int) -> object:
+def _room(ledger: Ledger, seed: int, records: int) -> Account:
     """An account of its own for a training whose noise is given."""
     budget = {"accounting": "gdp", "epsilon": 2.0 * EPSILON, "delta": DELTA}
     return ledger.dataset(f"adult-{seed}").open(budget, records=records).run("one-trial")

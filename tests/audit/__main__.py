@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--only", help="some cases, by their names with commas")
     given = parser.parse_args()
     chosen = [case.covers for case in CASES if given.only is None or case.covers in given.only.split(",")]
-    runs = 800 if given.quick else 10_000
+    runs = 800 if given.quick else 5_000
     print(f"{runs} trainings or more on each neighbour, seed {given.seed}, {CONFIDENCE:.1%} confidence")
     found: list[Found] = []
     with ProcessPoolExecutor(given.workers, get_context("spawn")) as pool:

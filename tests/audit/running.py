@@ -46,7 +46,7 @@ def audit(case: Case, real: Ledger, runs: int, seed: int) -> Found:
     began = time.monotonic()
     granting = Granting(real, case.adjacency, case.records)
     charges: dict[str, float] = {}
-    bounds = []
+    bounds: list[float] = []
     for halved in (False, True):
         scores: tuple[list[float], list[float]] = ([], [])
         with seeded(seed, halved=halved):
@@ -61,7 +61,8 @@ def audit(case: Case, real: Ledger, runs: int, seed: int) -> Found:
                     if described not in charges:
                         charges[described] = charge(granting.steps, case.adjacency, case.delta)
         bounds.append(lower_bound(*scores, case.delta))
-    return Found(case.covers, case.delta, max(charges.values()), *bounds, time.monotonic() - began)
+    charged, seconds = max(charges.values()), time.monotonic() - began
+    return Found(case.covers, case.delta, charged, bounds[0], bounds[1], seconds)
 
 
 def audit_named(name: str, runs: int, seed: int) -> Found:

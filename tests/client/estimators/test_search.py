@@ -37,7 +37,7 @@ def test_the_best_model_comes_out_fitted_at_one_charge(ledger: Ledger, classes: 
     X, y = data(classes)
     dataset = opened(ledger)
     estimator = PrivateLogisticRegression(dataset.run("job"), classes=range(classes))
-    grid = {"options__clip": [0.5, 1.0], "regularizer": [None, L2(1e-4)]}
+    grid: dict[str, list[Any]] = {"options__clip": [0.5, 1.0], "regularizer": [None, L2(1e-4)]}
     search = PrivateSearchCV(estimator, grid, trials=FEW, **TARGET).fit(X, y)
 
     assert search.score(X, y) > 0.85

@@ -304,7 +304,7 @@ def test_a_training_that_outgrows_its_trial_ends_as_where_a_budget_does(ledger: 
     X, y = data()
     account = trial_account(ledger)
     assert isinstance(account, Account)
-    settings = {"steps": 10, "clip": 1.0, "noise_multiplier": 5.0, "step_size": 1.0}
+    settings: dict[str, Any] = {"steps": 10, "clip": 1.0, "noise_multiplier": 5.0, "step_size": 1.0}
     result = minimize(Logistic(), X, y, account=account, method="noisy-gd", **settings)
     assert (result.stop_reason, result.iterations) == ("budget-exhausted", 3)
 
