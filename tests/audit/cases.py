@@ -88,25 +88,19 @@ ADDED = rows(1.0), rows()
 REPLACED = rows(1.0), rows(-1.0)
 
 
-def along(outputs: Sequence[Output], rate: float = 1.0, *, replaced: bool = False) -> float:
+def along(outputs: Sequence[Output], rate: float = 1.0) -> float:
     """The log-likelihood ratio of the Gaussian releases, whose canary moves the first coordinate down.
 
-    On a sample of this rate the canary is in it or not; replaced, its opposite moves it up.
+    On a sample of this rate the canary is in it or not.
     """
     total = 0.0
     for mechanism, output in outputs:
         if isinstance(mechanism, Gaussian):
-            move = -mechanism.sensitivity / (2.0 if replaced else 1.0)
-            total += _log_ratio(float(np.ravel(output)[0]), move, mechanism.noise_std, rate, replaced)
+            found, move = float(np.ravel(output)[0]), -mechanism.sensitivity
+            exponent = (found * move - move**2 / 2.0) / mechanism.noise_std**2
+            absent = math.log1p(-rate) if rate < 1.0 else -math.inf
+            total += float(np.logaddexp(math.log(rate) + exponent, absent))
     return total
-
-
-def _log_ratio(found: float, move: float, std: float, rate: float, replaced: bool) -> float:
-    def drawn(shift: float) -> float:
-        exponent = (found * shift - shift**2 / 2.0) / std**2
-        return np.logaddexp(math.log(rate) + exponent, math.log1p(-rate) if rate < 1.0 else -math.inf)
-
-    return float(drawn(move) - (drawn(-move) if replaced else 0.0))
 
 
 def sampled(rate: float) -> Scorer:

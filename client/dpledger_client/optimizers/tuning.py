@@ -39,7 +39,7 @@ from dpledger_client.trials import NegativeBinomialTrials, Trials
 __all__ = ["Candidate", "Score", "Target", "Tuning", "run_trials", "tune"]
 
 Score: TypeAlias = Callable[[Floats, Any, Any], Floats]
-"""Of parameters, rows and labels: a number in [0, 1] for each record, the larger the better."""
+"""Of parameters, rows and labels: a number in [0, 1] for each record, by itself, the larger the better."""
 DEFAULT_MEAN_TRIALS = 10.0
 SCORE_SHARE = 0.1
 """Of the squared μ of a trial, what its score takes where the rule chooses."""
@@ -128,8 +128,9 @@ def tune(
         What the whole tuning is to cost. The rule then chooses what the options leave open, the noise so that
         the best of so many trials is within it. Without them the options must be all of the method's.
     score
-        Of parameters, rows and labels a number in [0, 1] for each record; if None the share of
-        correct predictions, or for least squares one less the squared error over its bound.
+        Of parameters, rows and labels a number in [0, 1] for each record, which must not depend on other
+        records; if None the share of correct predictions, or for least squares one less the squared error
+        over its bound.
     score_noise
         The standard deviation of the noise on the sum of the scores, in records. With ``epsilon`` and
         ``delta`` a tenth of a trial's budget if None.
@@ -378,14 +379,18 @@ class _Runs:
             raise result.refusal
         score = score_of(candidate.objective) if self._score is None else self._score
         noisy = account.release(
-            self.plan.score, lambda: score_sum(score(result.w, source.X, source.y)), sample=Full()
+            self.plan.score,
+            lambda: score_sum(score(result.w, source.X, source.y), len(source.X)),
+            sample=Full(),
         )
         return float(noisy) / source.records, result.w
 
 
-def score_sum(scores: Any) -> float:
+def score_sum(scores: Any, records: int) -> float:
     """The sum of the records' scores, each cut to [0, 1]; what is no number counts as 0."""
     array = np.asarray(scores, dtype=np.float64)
+    if array.shape != (records,):
+        raise ValueError(f"score must give one number per record, found the shape {array.shape}")
     return float(np.sum(np.where(array > 0.0, np.minimum(array, limit_under(1.0)), 0.0)))
 
 

@@ -320,8 +320,10 @@ def test_a_sealed_ledger_asks_nobody(ledger: Ledger) -> None:
 
 
 def test_a_records_score_counts_for_one_at_most() -> None:
-    assert score_sum([math.nan, -3.0, 0.25, 7.0, math.inf, -math.inf]) == pytest.approx(2.25, abs=1e-5)
-    assert score_sum([7.0]) <= 1.0
+    assert score_sum([math.nan, -3.0, 0.25, 7.0, math.inf, -math.inf], 6) == pytest.approx(2.25, abs=1e-5)
+    assert score_sum([7.0], 1) <= 1.0
+    with pytest.raises(ValueError, match="one number per record"):
+        score_sum(np.ones((2, 2)), 2)
 
 
 def test_scores_of_objectives() -> None:
