@@ -44,6 +44,29 @@ MUTANTS = (
         ("tests/storage/test_failures.py::test_a_transaction_that_sqlite_ended_by_itself_is_not_committed",),
     ),
     Mutant(
+        "an expiry is refused for and rolled back",
+        f"{_SERVICE}/ledger/idempotency.py",
+        "                unit.write()\n                return closed\n",
+        "                raise closed\n",
+        (
+            "tests/api/test_reservations.py::test_what_was_said_to_be_expired_stays_so_when_the_clock_goes_back",
+        ),
+    ),
+    Mutant(
+        "a backup is put back without marks",
+        f"{_SERVICE}/cli/backups.py",
+        "    if not path.is_file() and not without_marks:\n",
+        "    if not path.is_file() and without_marks is None:\n",
+        ("tests/cli/test_backups.py::test_without_marks_nothing_is_put_back_unless_that_is_said",),
+    ),
+    Mutant(
+        "any newer schema is served",
+        f"{_SERVICE}/storage/migrate.py",
+        "    return oldest is not None and str(oldest) <= known\n",
+        "    return oldest is not None\n",
+        ("tests/storage/test_migrate.py::test_a_newer_schema_is_served_where_it_says_so",),
+    ),
+    Mutant(
         "rows are read without their lock",
         f"{_SERVICE}/storage/repositories/datasets.py",
         "return chosen.order_by(datasets.c.name).with_for_update()",
@@ -285,7 +308,27 @@ MUTANTS = (
         "            for items in [add]\n",
         ("tests/accounting/test_pld_bounds.py::test_the_directions_differ_and_the_larger_counts",),
     ),
+    Mutant(
+        "a step's own delta counts as one half at most",
+        f"{_SERVICE}/accounting/pld/discretization.py",
+        "times * math.log1p(-part.infinite) for",
+        "times * math.log1p(-min(part.infinite, 0.5)) for",
+        (
+            "tests/accounting/test_pld_bounds.py"
+            "::test_a_step_that_mostly_shows_everything_is_charged_for_all_of_it",
+        ),
+    ),
     # Bounds.
+    Mutant(
+        "the atom of sampled Laplace noise is left out",
+        f"{_SERVICE}/accounting/amplification/sampled_laplace.py",
+        "    weights[-1] = 0.5 * math.exp(-shift) * (1.0 + share)\n",
+        "    weights[-1] = 0.5 * math.exp(-shift) * share\n",
+        (
+            "tests/accounting/test_amplification_sampled_laplace.py"
+            "::test_poisson_is_the_divergence_of_the_mixture_in_its_worse_direction",
+        ),
+    ),
     Mutant(
         "samples are amplified each alone",
         f"{_SERVICE}/accounting/stepcost.py",

@@ -17,6 +17,7 @@ MAX_PARTICIPLE_SHARE = 0.03
 ENTRY_POINTS = {
     "dpledger.cli.__main__",
     # Imported by their users alone, because each needs a library that the rest does without.
+    "dpledger_client.integrations.accountants",
     "dpledger_client.integrations.opacus",
     "dpledger_client.objectives.torch_module",
     # Loaded by name.
@@ -35,7 +36,7 @@ CALLED_FROM_OUTSIDE = {
 }
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
-BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
+BINARY_ENDINGS = (".db", ".gz", ".xz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -6,10 +6,12 @@ import typer
 
 from dpledger import __version__
 from dpledger.cli.allocations import allocations
+from dpledger.cli.backups import backup, restore
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.queries import calibrate, convert, cost, forecast
+from dpledger.cli.registry import registry
 from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
 
@@ -39,7 +41,13 @@ def dpledger(
     """
 
 
-for command in (serve, migrate, entries, verify, accept_rollback, export, cost, convert, calibrate, forecast):
+<<<<<<< HEAD
+_COMMANDS = (serve, migrate, backup, restore, entries, verify, accept_rollback, export)
+for command in (*_COMMANDS, cost, convert, calibrate, forecast):
+=======
+_HISTORY = (entries, verify, accept_rollback, export, registry)
+for command in (serve, migrate, *_HISTORY, cost, convert, calibrate, forecast):
+>>>>>>> main
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")

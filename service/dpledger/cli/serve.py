@@ -1,5 +1,6 @@
 """``dpledger serve`` and ``dpledger migrate``: what an operator does to a whole database."""
 
+import functools
 import gc
 import os
 import re
@@ -15,10 +16,10 @@ from dpledger.cli.targets import DATABASE_VARIABLE, KEY_FILE_VARIABLE, AsJson
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-__all__ = ["migrate", "serve"]
+__all__ = ["DEFAULT_DATABASE", "Database", "KeyFile", "migrate", "serve"]
 
 GRACE_SECONDS = 30
-_DEFAULT_DATABASE = "sqlite:///budget.db"
+DEFAULT_DATABASE = "sqlite:///budget.db"
 _REVISION = re.compile(r"[A-Za-z0-9]+")
 
 Database = Annotated[
@@ -37,12 +38,18 @@ KeyFile = Annotated[
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
-    database: Database = _DEFAULT_DATABASE,
+    database: Database = DEFAULT_DATABASE,
     key_file: KeyFile = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the first admin token to this new file, mode 0600.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Start the service; the first start on a new ledger prints an admin token, once."""
-    # Only a service needs all of its components, which take two seconds to load.
+    # Nothing that is loaded from here on is garbage, and looking for it would take a tenth of the start.
+    gc.disable()
+    # Only a service needs all of its components, which take a second to load.
     import uvicorn
 
     from dpledger.cli.databases import check_files, one_line_failures, refuse_foreign
@@ -57,12 +64,13 @@ def serve(
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)
         refuse_foreign(settings.database)
         check_files(settings)
-        server = create_server(settings, announce=_announce)
+        server = create_server(settings, announce=functools.partial(_announce, token_file))
     configure_logs()
     # What is loaded by now stays for good. To look through it for garbage, which a long list of spends brings
     # about, would stop every thread for a tenth of a second.
     gc.collect()
     gc.freeze()
+    gc.enable()
     try:
         uvicorn.run(
             server,
@@ -81,12 +89,24 @@ def serve(
         raise typer.Exit(ExitCode.FAILURE if ended.code else ExitCode.DONE) from None
 
 
-def _announce(token: str) -> None:
-    typer.echo(f"First admin token, shown only now: {token}")
+def _announce(token_file: Path | None, token: str) -> None:
+    """Tell the first token: in its file, or where none can be made, on standard output.
+
+    The token is on the ledger by now, so that it must be told somewhere.
+    """
+    if token_file is not None:
+        try:
+            with open(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"{token}\n")
+        except OSError as error:
+            typer.echo(f"--token-file: cannot make {token_file}: {error.strerror}", err=True)
+        else:
+            return typer.echo(f"First admin token, kept only there: {token_file}")
+    return typer.echo(f"First admin token, shown only now: {token}")
 
 
 def migrate(
-    database: Database = _DEFAULT_DATABASE,
+    database: Database = DEFAULT_DATABASE,
     to: Annotated[
         str | None, typer.Option(help="Revision to stop at; the newest that this version knows by default.")
     ] = None,

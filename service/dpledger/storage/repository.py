@@ -355,6 +355,11 @@ class SqlStorage:
         with self.database.read() as session:
             return entry_rows.entries_page(session, dataset_id, chosen)
 
+    def first_charges(self, dataset_id: int, most: int) -> list[Charge]:
+        """The first distinct charges, each a step description that was granted."""
+        with self.database.read() as session:
+            return charges.first_charges(session, dataset_id, most)
+
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
         with self.database.read() as session:
@@ -404,7 +409,7 @@ class SqlStorage:
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""
         found, wanted = migrate.revision(self.database.reading), migrate.head_revision()
-        if found != wanted:
+        if found != wanted and not migrate.is_newer_and_served(self.database.reading):
             raise Unavailable(f"the schema is at {found or 'nothing'}, this service needs {wanted}")
         with self.database.read() as session:
             instance = instance_id(session)

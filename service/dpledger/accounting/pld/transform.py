@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.direct import DIRECT_DRAWS, FEW_TERMS, UNDERFLOW, Law, direct_sum
@@ -19,6 +18,7 @@ __all__ = [
     "Spectrum",
     "Sum",
     "Tilted",
+    "forget_transforms",
     "good_size",
     "tilt_factor",
     "tilted_spectrum",
@@ -27,6 +27,7 @@ __all__ = [
 
 Complexes = NDArray[np.complex128]
 
+_KEPT_SIZES = 16
 _PER_LEVEL = 16.0 * ROUNDING
 """Error per level of a transform of sizes 2^n and 3·2^n, relative to Σ|x|.
 
@@ -38,6 +39,7 @@ a library's twiddles are as good is an assumption, which a test checks on impuls
 _PER_PRODUCT = 4.0 * ROUNDING
 _NEGLIGIBLE = 1e-17
 """A modulus that changes no digit of a sum of total 1."""
+_LOG_ROUNDINGS = 2400.0
 _SLACK = 0.02
 _MOST_SCANNED = 1 << 17
 _MOST_LOUD = 2048
@@ -156,8 +158,12 @@ class Spectrum:
             float(cosine @ terms.real - sine @ terms.imag) + self.error / -math.expm1(-rate)
             for terms, rate in zip(self._series, (self.tilt, self.tilt + self.step), strict=True)
         )
-        size = float(np.abs(self._series[0]).sum())
-        return p, q, size * ROUNDING * (64.0 + self.frequencies.size)
+        return p, q, self._size * ROUNDING * (64.0 + self.frequencies.size)
+
+    @functools.cached_property
+    def _size(self) -> float:
+        """Of either series, the larger sum of moduli."""
+        return max(float(np.abs(series).sum()) for series in self._series)
 
     @functools.cached_property
     def _series(self) -> tuple[Complexes, Complexes]:
@@ -207,7 +213,7 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
     log_scale = math.fsum(part.times * part.log_total for part in parts)
     log_error = math.fsum(part.times * part.log_error for part in parts)
     if draws == 1:
-        return Sum(parts[0].fold(length), 0, 0.0, log_scale, log_error, tilt, length)
+        return Sum(parts[0].fold(length), 0, UNDERFLOW, log_scale, log_error, tilt, length)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
     if length <= size and draws <= DIRECT_DRAWS:
         law = direct_sum([(Law.of(part.positions, part.weights), part.times) for part in parts], terms)
@@ -215,10 +221,10 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
             return Sum(law.dense(length), 0, UNDERFLOW, log_scale, log_error + law.log_error, tilt, length)
     product = None
     for part in parts:
-        power = _power(fft.rfft(part.fold(size), size), part.times)
+        power = _power(_rfft(part.fold(size), size), part.times)
         product = power if product is None else product * power
     assert product is not None
-    values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
+    values = np.roll(_irfft(product, size), -(first % size))[: max(length - first, 1)]
     error = _error([part.times for part in parts], product, size, _transform_error(size))
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
@@ -230,7 +236,8 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     angle 2πk/M; between these it changes by at most (π/M)·E|index − c|, any c. Where the product of moduli so
     raised is below ``_NEGLIGIBLE`` a coefficient changes a value by less than that. The others, up to the
     last that may be larger, are summed directly: each factor e^(−iθ·index) is a product of few powers and
-    right to 6u per power, the sum of J terms to J·u more.
+    right to 24u per power (an angle of up to 2π after three roundings 15u, sine and cosine 6u, a product
+    3u), the sum of J terms to J·u more.
     Source: |e^(ia) − e^(ib)| ≤ |a − b|; Higham 2002, section 3.1.
     """
     loud = _last_loud(parts, size)
@@ -244,7 +251,7 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     log_scale = math.fsum(part.times * part.log_total for part in parts)
     log_error = math.fsum(part.times * part.log_error for part in parts)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * sum(times))
-    each = ROUNDING * (6.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
+    each = ROUNDING * (24.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
     error = _error(times, product, size, each) + 2.0 * _NEGLIGIBLE
     return Spectrum(product, np.arange(loud + 1), size, error, log_scale, log_error, tilt, step)
 
@@ -258,7 +265,7 @@ def _last_loud(parts: Sequence[Tilted], size: int) -> int | None:
     logs, found = np.zeros(points // 2 + 1), size
     order = sorted(range(len(parts)), key=lambda i: -parts[i].times * spreads[i] ** 2)
     for part, spread in ((parts[i], spreads[i]) for i in order):
-        moduli = np.abs(fft.rfft(part.fold(points), points))
+        moduli = np.abs(_rfft(part.fold(points), points))
         slack = math.pi / points * spread * (1.0 + 1e-9) + _transform_error(points)
         logs += part.times * np.log(np.minimum(moduli + slack, 1.0))
         last = int(np.flatnonzero(logs > math.log(_NEGLIGIBLE) - 1.0)[-1])
@@ -312,10 +319,15 @@ def _error(times: Sequence[int], product: Complexes, size: int, transform: float
 
 
 def tilt_factor(factor: Factor, tilt: float) -> Tilted:
-    """A factor's masses times e^(tilt·index), of total 1."""
+    """A factor's masses times e^(tilt·index), of total 1.
+
+    Rounding: an exponent is off by u·|reach|, the logarithm of the total by u(|reach| + 2|log_total|), the
+    exponential, product and quotient by a few u; where logarithms of masses are taken, these and what is
+    added to them are at most 745 each, or a weight is no float.
+    """
     masses, positions = factor.masses, factor.positions
     reach = tilt * (factor.size - 1.0)
-    shift = max(reach, 0.0)
+    shift, roundings = max(reach, 0.0), 12.0
     weights = masses * np.exp(tilt * positions - shift)
     total = float(weights.sum())
     if not total > 1e-280:  # the large weights have no mass: measure from the heaviest instead
@@ -323,9 +335,9 @@ def tilt_factor(factor: Factor, tilt: float) -> Tilted:
             logs = np.log(masses) + tilt * positions
         shift = float(logs.max())
         weights = np.exp(logs - shift)
-        total = float(weights.sum())
+        total, roundings = float(weights.sum()), _LOG_ROUNDINGS
     log_total = math.log(total) + shift
-    error = ROUNDING * (12.0 + 2.0 * abs(reach) + abs(log_total) + math.log2(masses.size + 1.0))
+    error = ROUNDING * (roundings + 2.0 * abs(reach) + 2.0 * abs(log_total) + math.log2(masses.size + 1.0))
     return Tilted(weights / total, positions, factor.times, log_total, error)
 
 
@@ -340,3 +352,27 @@ def _power(base: Complexes, times: int) -> Complexes:
             assert result is not None
             return result
         base = base * base
+
+
+def _rfft(values: Floats, size: int) -> Complexes:
+    from scipy import fft  # a service loads it after it has started
+
+    transformed: Complexes = fft.rfft(values, size)
+    return transformed
+
+
+def _irfft(values: Complexes, size: int) -> Floats:
+    from scipy import fft
+
+    restored: Floats = fft.irfft(values, size)
+    return restored
+
+
+def forget_transforms() -> None:
+    """Let go of the tables that the transform keeps for its last sixteen sizes: 12 MB for a million points.
+
+    As many small sizes take their places. Outside of one composition nothing needs them again.
+    """
+    values = np.zeros(_KEPT_SIZES + 1)
+    for size in range(2, _KEPT_SIZES + 2):
+        _rfft(values, size)
