@@ -41,13 +41,8 @@ def dpledger(
     """
 
 
-<<<<<<< HEAD
-_COMMANDS = (serve, migrate, backup, restore, entries, verify, accept_rollback, export)
-for command in (*_COMMANDS, cost, convert, calibrate, forecast):
-=======
 _HISTORY = (entries, verify, accept_rollback, export, registry)
-for command in (serve, migrate, *_HISTORY, cost, convert, calibrate, forecast):
->>>>>>> main
+for command in (serve, migrate, backup, restore, *_HISTORY, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")
