@@ -28,6 +28,8 @@ __all__ = ["FailOver", "Load", "await_ready", "load", "standbys_seen"]
 
 CALLERS = 6
 PROBE = "probe"
+_ONE_MIGRATION = threading.Lock()
+"""Alembic keeps what it migrates in variables of the process, and two clusters are made in one."""
 _PROBE_BUDGET = {"accounting": "zcdp", "rho": 1000.0}
 _PROBE_STEP = {"run": "probe", "releases": [{"mechanism": "zcdp", "rho": 1e-4}]}
 
@@ -134,7 +136,8 @@ class Load:
 def load(cluster: Cluster, seed: int) -> Iterator[Load]:
     """A service on the cluster that requires a standby, and clients that ask it from now on."""
     folder = Path(tempfile.mkdtemp(prefix="ha-service-"))
-    target = with_token(cluster.url, folder / "keys.json")
+    with _ONE_MIGRATION:
+        target = with_token(cluster.url, folder / "keys.json")
     running = start_service(target, DPLEDGER_REQUIRE_STANDBY="1", DPLEDGER_STANDBY_SECONDS="0.5")
     over, give_up = threading.Event(), threading.Event()
     try:

@@ -41,8 +41,9 @@ def dpledger(
     """
 
 
+_OPERATING = (serve, migrate, backup, restore)
 _HISTORY = (entries, verify, accept_rollback, export, registry)
-for command in (serve, migrate, backup, restore, *_HISTORY, cost, convert, calibrate, forecast):
+for command in (*_OPERATING, *_HISTORY, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")

@@ -92,7 +92,7 @@ def serve(
 def _announce(token_file: Path | None, token: str) -> None:
     """Tell the first token: in its file, or where none can be made, on standard output.
 
-    The token is on the ledger by now, so that it must be told somewhere.
+    The token is on the ledger by now, so that it must be shown somewhere.
     """
     if token_file is not None:
         try:
