@@ -230,3 +230,11 @@ def test_what_is_no_tuning_is_refused_by_the_name_of_its_field(
     with pytest.raises(InvalidInput) as refused:
         mechanism_from_fields({"mechanism": "tuned", **law, "candidates": candidates})
     assert refused.value.field == field
+
+
+def test_tunings_inside_each_other_are_refused_however_deep() -> None:
+    wire: Any = {"mechanism": "tuned", **POISSON, "candidates": [[step(GAUSSIAN)]]}
+    for _ in range(5_000):
+        wire = {"mechanism": "tuned", **POISSON, "candidates": [[{"releases": [wire]}]]}
+    with pytest.raises(InvalidInput, match="nor tuned"):
+        mechanism_from_fields(wire)

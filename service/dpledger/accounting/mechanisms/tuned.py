@@ -45,14 +45,12 @@ class TrialStep:
         listed, sample = fields.get("releases"), fields.get("sample")
         objects = isinstance(listed, list) and all(isinstance(each, dict) for each in listed)
         if not objects or not 1 <= len(listed or ()) <= MAX_RELEASES:
-            raise InvalidInput("releases", f"a list of 1 to {MAX_RELEASES} objects", listed)
+            raise InvalidInput("releases", f"a list of 1 to {MAX_RELEASES} objects", _found(listed))
         if sample is not None and not isinstance(sample, dict):
             raise InvalidInput("sample", "an object with scheme and rate", sample)
+        for number, each in enumerate(listed or []):
+            _check_kind(f"releases[{number}].mechanism", each.get("mechanism"))
         releases = releases_from_fields(listed or [])
-        for number, release in enumerate(releases):
-            if release.mechanism.declared or isinstance(release.mechanism, Tuned):
-                requirement = "neither declared nor tuned inside a trial"
-                raise InvalidInput(f"releases[{number}].mechanism", requirement, release.mechanism.kind)
         drawn = Sample() if sample is None else Sample.from_fields(sample)
         return cls(releases, drawn, check_count("times", fields.get("times", 1)))
 
@@ -123,10 +121,24 @@ class Tuned(Mechanism):
         return {**wire, "candidates": [[step.fields() for step in steps] for steps in self.candidates]}
 
 
+def _check_kind(field: str, kind: Any) -> None:
+    """Refuse a tuning inside a tuning before it is read, and costs that are the caller's own statement."""
+    from dpledger.accounting.mechanisms import MECHANISMS
+
+    known = MECHANISMS.get(kind) if isinstance(kind, str) else None
+    if known is not None and (known.declared or known is Tuned):
+        raise InvalidInput(field, "neither declared nor tuned inside a trial", kind)
+
+
+def _found(given: Any) -> Any:
+    """What an error says was found: of a list its length, since it may be long."""
+    return f"{len(given)} of them" if isinstance(given, (list, tuple)) else given
+
+
 def _candidates(given: Any) -> tuple[tuple[TrialStep, ...], ...]:
     """The candidates as values; refuses too many, or too many steps in all that differ."""
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_CANDIDATES:
-        raise InvalidInput("candidates", f"a list of 1 to {MAX_CANDIDATES} lists of steps", given)
+        raise InvalidInput("candidates", f"a list of 1 to {MAX_CANDIDATES} lists of steps", _found(given))
     found = tuple(_steps(f"candidates[{number}]", each) for number, each in enumerate(given))
     different = len({(step.releases, step.sample) for steps in found for step in steps})
     if different > MAX_TRIAL_STEPS:
@@ -136,7 +148,7 @@ def _candidates(given: Any) -> tuple[tuple[TrialStep, ...], ...]:
 
 def _steps(where: str, given: Any) -> tuple[TrialStep, ...]:
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_TRIAL_STEPS:
-        raise InvalidInput(where, f"a list of 1 to {MAX_TRIAL_STEPS} steps", given)
+        raise InvalidInput(where, f"a list of 1 to {MAX_TRIAL_STEPS} steps", _found(given))
     found = []
     for number, fields in enumerate(given):
         with within(f"{where}[{number}]"):
