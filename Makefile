@@ -29,7 +29,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos fuzz test-ha bench-replicas clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,10 @@ mutants: install ## plant bugs in a copy of the tree; each must be killed by the
 
 chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sqlite|postgresql|both), and replay what it left
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --database $(DATABASE) $(if $(SEED),--seed $(SEED))
+
+# QUICK=--quick trains less often, as the continuous integration does.
+audit: install ## attack every method and integration with canaries; no lower bound on ε is above the charge, halved noise is caught
+	$(BIN)/python -m tests.audit $(QUICK)
 
 fuzz: install ## send REQUESTS odd requests to a served process (SEED); no 500, no hang, every answer as described, memory flat
 	$(BIN)/python -m tests.fuzz --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))

@@ -59,12 +59,14 @@ from dpledger_client.mechanisms import (
     ProposeTestRelease,
     Pure,
     RandomizedResponse,
+    Tuned,
 )
 from dpledger_client.noise import insecure_testing_noise, no_noise_for_testing
 from dpledger_client.permits import Authorization, Hold, Step
 from dpledger_client.receipts import step_digest, verify_receipt
 from dpledger_client.releases import Release
 from dpledger_client.samples import Full, Poisson, Sample, SeenSample, WithoutReplacement
+from dpledger_client.trials import NegativeBinomialTrials, PoissonTrials, Trials
 
 __all__ = [
     "GDP",
@@ -109,6 +111,7 @@ __all__ = [
     "LedgerRolledBack",
     "Mechanism",
     "MissingExtra",
+    "NegativeBinomialTrials",
     "NoAnswer",
     "NoisyMax",
     "NoisyVotes",
@@ -117,6 +120,7 @@ __all__ = [
     "NothingLeft",
     "OutputMixture",
     "Poisson",
+    "PoissonTrials",
     "PreconditionFailed",
     "ProposeTestRelease",
     "Pure",
@@ -132,6 +136,8 @@ __all__ = [
     "Settlement",
     "Spend",
     "Step",
+    "Trials",
+    "Tuned",
     "Unauthenticated",
     "Unavailable",
     "UnexpectedAnswer",

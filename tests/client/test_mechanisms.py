@@ -26,16 +26,20 @@ from dpledger_client import (
     Gaussian,
     Laplace,
     Mechanism,
+    NegativeBinomialTrials,
     NoisyMax,
     NoisyVotes,
     OutputMixture,
     Poisson,
+    PoissonTrials,
     ProposeTestRelease,
     Pure,
     RandomizedResponse,
     Release,
+    Tuned,
     WithoutReplacement,
 )
+from dpledger_client.optimizers.support.trial_accounts import trial_step
 
 non_negative = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 positive = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False, allow_nan=False)
@@ -63,6 +67,8 @@ EXAMPLES: list[Mechanism] = [
     ZCDP(0.01),
     GDP(0.1),
     RDP((2.0, 4.0), (0.1, 0.2)),
+    Tuned(NegativeBinomialTrials(0.0, 0.1), ((trial_step(Gaussian(1.0, 5.0), Poisson(0.5), 3),),)),
+    Tuned(PoissonTrials(10.0), ((trial_step(Gaussian(1.0, 5.0)), trial_step(RandomizedResponse(0.5))),)),
 ]
 
 
@@ -187,7 +193,7 @@ def test_the_public_names_are_pinned() -> None:
     public = [name for name in vars(dpledger_client) if name[0].isupper() or name in _FUNCTIONS]
 
     assert sorted(public) == sorted(dpledger_client.__all__)
-    assert len(dpledger_client.__all__) == 76
+    assert len(dpledger_client.__all__) == 80
 
 
 _FUNCTIONS = {"insecure_testing_noise", "no_noise_for_testing", "step_digest", "verify_receipt"}

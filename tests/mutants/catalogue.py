@@ -555,4 +555,30 @@ MUTANTS = (
         "        if used >= self._present_limit():\n",
         ("tests/client/thin/test_permits.py::test_after_its_end_a_reservation_gives_nothing",),
     ),
+    # Private tuning.
+    Mutant(
+        "a tuning costs what its cheapest candidate does",
+        f"{_SERVICE}/accounting/mechanisms/tuned.py",
+        "curve = np.maximum(first.epsilons, second.epsilons)",
+        "curve = np.minimum(first.epsilons, second.epsilons)",
+        (
+            "tests/accounting/test_mechanisms_tuned.py::test_it_costs_the_tuning_of_its_dearest_candidate_at_each_order",
+        ),
+    ),
+    Mutant(
+        "the number of trials is not random",
+        f"{_CLIENT}/mechanisms/tuned.py",
+        "range(self.trials.draw(noise.bits))",
+        "range(3)",
+        ("tests/client/thin/test_trials.py::test_the_best_of_so_many_trials_is_released",),
+    ),
+    Mutant(
+        "a trial takes more steps than it was described with",
+        f"{_CLIENT}/optimizers/support/trial_accounts.py",
+        "if self.unused[wanted] < times:",
+        "if self.unused[wanted] < 0:",
+        (
+            "tests/client/optimizers/test_tuning.py::test_a_trial_is_granted_its_own_steps_as_often_as_described",
+        ),
+    ),
 )

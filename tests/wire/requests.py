@@ -92,6 +92,7 @@ def session() -> Iterator[Request]:
     yield from _plan(post)
     yield from _share(post)
     yield from _draft()
+    yield from _tune(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -400,3 +401,15 @@ def _draft() -> Iterator[Request]:
         yield Request("GET", f"/v1/datasets/{name}/deployment?{person}&description=Rows")
     yield Request("GET", f"/v1/datasets/gdp-mu/deployment?{person}&format=yaml")
     yield Request("GET", "/v1/datasets/gdp-mu/deployment?tier=4")
+
+
+def _tune(post: Any) -> Iterator[Request]:
+    yield post("/v1/datasets", {"name": "tuned", "budget": BUDGETS["rdp"]})
+    law = {"law": "truncated-negative-binomial", "eta": 0.0, "gamma": 0.1}
+    score = {"releases": [{**GAUSSIAN, "noise_std": 1000.0}]}
+    trial = {"sample": POISSON, "releases": [{**GAUSSIAN, "noise_std": 500.0}], "times": 10}
+    tuned = {"mechanism": "tuned", **law, "candidates": [[trial, score]]}
+    yield post("/v1/datasets/tuned/authorizations", _spend(tuned))
+    yield post("/v1/datasets/zcdp-rho/authorizations", _spend(tuned))
+    poisson = {"mechanism": "tuned", "law": "poisson", "mean": 3.0, "candidates": [[score], [trial]]}
+    yield Request("POST", "/v1/costs", {"releases": [poisson], "adjacency": "add-remove", "orders": [2.0]})

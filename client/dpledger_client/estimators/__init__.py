@@ -13,10 +13,12 @@ from dpledger_client.estimators.linear import (
     PrivateLogisticRegression,
 )
 from dpledger_client.estimators.network import PrivateMLPClassifier
+from dpledger_client.estimators.search import PrivateSearchCV
 
 __all__ = [
     "PrivateLinearRegression",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateMLPClassifier",
+    "PrivateSearchCV",
 ]

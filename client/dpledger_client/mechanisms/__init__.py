@@ -10,6 +10,7 @@ from dpledger_client.mechanisms.additive import (
 from dpledger_client.mechanisms.base import Mechanism
 from dpledger_client.mechanisms.declared import GDP, RDP, ZCDP, Approximate, Pure
 from dpledger_client.mechanisms.selection import Exponential, NoisyMax, NoisyVotes
+from dpledger_client.mechanisms.tuned import Tuned
 from dpledger_client.mechanisms.verdicts import AboveThreshold, ProposeTestRelease, RandomizedResponse
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "ProposeTestRelease",
     "Pure",
     "RandomizedResponse",
+    "Tuned",
 ]

@@ -30,6 +30,7 @@ from dpledger_client.optimizers.training import (
     StopTraining,
     Training,
 )
+from dpledger_client.optimizers.tuning import Tuning, tune
 
 __all__ = [
     "METHODS",
@@ -55,9 +56,11 @@ __all__ = [
     "StopTraining",
     "Training",
     "TrainingPlan",
+    "Tuning",
     "find_method",
     "minimize",
     "plan",
+    "tune",
 ]
 
 METHODS = {

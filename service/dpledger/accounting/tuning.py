@@ -9,7 +9,9 @@ Sources: Papernot and Steinke 2022, "Hyperparameter tuning with Rényi different
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +20,25 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.numerics import SMALLEST_COST
 from dpledger.accounting.rounding import Direction, widen
-from dpledger.accounting.validation import Floats, check_non_negative, check_open_unit, check_positive
+from dpledger.accounting.validation import (
+    Floats,
+    check_choice,
+    check_non_negative,
+    check_open_unit,
+    check_positive,
+)
 
 __all__ = [
+    "LAWS",
     "PoissonTrials",
     "Trials",
     "TruncatedNegativeBinomial",
+    "trials_from_fields",
     "tuned_cost",
 ]
+
+LAWS = ("truncated-negative-binomial", "poisson")
+"""The laws of the number of runs, by their names on the wire."""
 
 _EPS = 2.0**-52
 _LARGEST_LOG = 700.0
@@ -190,3 +203,17 @@ def tuned_cost(base: Cost, trials: Trials) -> Cost:
     pure = None if base.pure_epsilon is None else trials.selection_pure(base.pure_epsilon)
     curve = trials.selection_curve(base)
     return Cost(base.orders, curve if pure is None else np.minimum(curve, pure), pure_epsilon=pure)
+
+
+def trials_from_fields(fields: Mapping[str, Any]) -> Trials:
+    """Read a law of the number of runs: ``law``, and ``mean``, or ``eta`` and ``gamma``."""
+    law = check_choice("law", fields.get("law"), LAWS)
+    taken = ("mean",) if law == "poisson" else ("eta", "gamma")
+    for name in ("eta", "gamma", "mean"):
+        if name not in taken and fields.get(name) is not None:
+            raise InvalidInput(name, f"absent for {law}", fields[name])
+        if name in taken and fields.get(name) is None:
+            raise InvalidInput(name, "given", None)
+    if law == "poisson":
+        return PoissonTrials(fields["mean"])
+    return TruncatedNegativeBinomial(fields["eta"], fields["gamma"])

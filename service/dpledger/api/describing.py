@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpledger.accounting.mechanisms import MECHANISMS, Mechanism
+from dpledger.accounting.mechanisms.tuned import TrialStep, Tuned
 from dpledger.accounting.sampling import Scheme
 from dpledger.ledger.filters import Filter, filter_named, filter_names
 
@@ -74,7 +75,7 @@ def _join(
     """Put the schema of each kind, and their union under the name that others refer to."""
     mapping: dict[str, str] = {}
     for kind, schema in kinds.items():
-        name = prefix + "".join(word.capitalize() for word in kind.split("-")) + suffix
+        name = prefix + _title(kind, suffix)
         # A kind that leaves nothing open is the same in both unions.
         shared = name.removeprefix(prefix)
         if prefix and schemas.get(shared, {}).get("required") == schema["required"]:
@@ -127,12 +128,26 @@ def _without_noise(mechanism: type[Mechanism], schema: Schema) -> Schema:
 
 def _typed(mechanism: type[Mechanism], name: str, hints: Mapping[str, Any]) -> Schema:
     hint = hints[name]
+    if hint == tuple[tuple[TrialStep, ...], ...]:
+        return {"type": "array", "items": {"type": "array", "items": _trial_step()}}
     if name in mechanism.choices:
         return {"type": "string", "enum": list(mechanism.choices[name])}
     if isinstance(hint, types.UnionType):
         inner = next(each for each in typing.get_args(hint) if each is not type(None))
         return {"anyOf": [_TYPES[inner], {"type": "null"}]}
     return _TYPES[hint]
+
+
+def _trial_step() -> Schema:
+    """A step of a trial; its releases are neither declared nor tuned, so that it does not hold itself."""
+    kinds = [kind for kind, each in MECHANISMS.items() if not each.declared and each is not Tuned]
+    releases = {"type": "array", "items": {"oneOf": [_reference(_title(kind, "Release")) for kind in kinds]}}
+    properties = {"sample": _reference("SampleBody"), "releases": releases, "times": {"type": "integer"}}
+    return _closed(properties, ["releases"], "A step of a trial, up to so many times, on fresh samples.")
+
+
+def _title(kind: str, suffix: str) -> str:
+    return "".join(word.capitalize() for word in kind.split("-")) + suffix
 
 
 def _sample(scheme: Scheme) -> Schema:

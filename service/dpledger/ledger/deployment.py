@@ -203,9 +203,8 @@ def _step_text(step: Step) -> str:
 
 def _release_text(release: Release) -> str:
     repeated = f"{release.count} times " if release.count > 1 else ""
-    numbers = ", ".join(
-        f"{name} {value!r}" for name, value in vars(release.mechanism).items() if value is not None
-    )
+    fields = release.mechanism.fields().items()
+    numbers = ", ".join(f"{name} {value!r}" for name, value in fields if name != "mechanism")
     return f"{repeated}{release.mechanism.kind} ({numbers})"
 
 

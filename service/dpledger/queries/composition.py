@@ -3,9 +3,9 @@
 from dpledger.accounting.composition import Composition, Plan, compose
 from dpledger.accounting.composition.registry import TIGHT
 from dpledger.accounting.conversion.renyi import epsilon_at
-from dpledger.accounting.errors import InvalidInput, Unproven, within
+from dpledger.accounting.errors import Unproven, within
 from dpledger.accounting.steps import Step, releases_from_fields
-from dpledger.accounting.tuning import PoissonTrials, Trials, TruncatedNegativeBinomial, tuned_cost
+from dpledger.accounting.tuning import trials_from_fields, tuned_cost
 from dpledger.accounting.validation import Floats, check_choice, check_orders
 from dpledger.queries.amplification import cost_fields
 from dpledger.queries.requests import CompositionQuery, Fields, sample_from
@@ -41,28 +41,7 @@ def _tune(plan: Plan, trials: Fields, method: str, orders: Floats | None) -> Fie
     """The best of a random number of runs of the plan."""
     check_choice("method", method, (TIGHT, "rdp", TUNING.method))
     with within("trials"):
-        law = _law(trials)
+        law = trials_from_fields(trials)
     epsilon, order = epsilon_at(tuned_cost(plan.total, law), plan.delta)
     found = {"epsilon": epsilon, "delta": plan.delta, **TUNING.fields(), "order": order}
     return found if orders is None else {**found, **cost_fields(tuned_cost(plan.total_at(orders), law))}
-
-
-def _law(trials: Fields) -> Trials:
-    if trials["law"] == "poisson":
-        _refuse_others(trials, "mean")
-        return PoissonTrials(_require(trials, "mean"))
-    _refuse_others(trials, "eta", "gamma")
-    return TruncatedNegativeBinomial(_require(trials, "eta"), _require(trials, "gamma"))
-
-
-def _refuse_others(trials: Fields, *names: str) -> None:
-    for name in {"eta", "gamma", "mean"} - set(names):
-        if trials.get(name) is not None:
-            raise InvalidInput(name, f"absent for {trials['law']}", trials[name])
-
-
-def _require(trials: Fields, name: str) -> float:
-    value: float | None = trials.get(name)
-    if value is None:
-        raise InvalidInput(name, "given", None)
-    return value

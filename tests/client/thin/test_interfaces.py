@@ -37,19 +37,22 @@ EXPORTS = {
         Cost DPLedgerError DataChanged Dataset DatasetMismatch DiscreteGaussian DiscreteLaplace
         Exponential Forbidden Full GDP Gaussian Granted Hold HoldClosed InvalidRequest Journal
         JournalBusy JournalError JournalMismatch KeyReused Laplace Ledger LedgerRolledBack Mechanism
-        MissingExtra NoAnswer NoisyMax NoisyVotes NotFound NotTrained NothingLeft OutputMixture Poisson
-        PreconditionFailed ProposeTestRelease Pure RDP RandomizedResponse Refused Release
-        ReservationClosed Retries Sample SampleLost SeenSample ServiceFailed Settlement Spend Step
-        Unauthenticated Unavailable UnexpectedAnswer Unproven Unreachable UnsettledWarning
+        MissingExtra NegativeBinomialTrials NoAnswer NoisyMax NoisyVotes NotFound NotTrained NothingLeft
+        OutputMixture Poisson PoissonTrials PreconditionFailed ProposeTestRelease Pure RDP
+        RandomizedResponse Refused Release
+        ReservationClosed Retries Sample SampleLost SeenSample ServiceFailed Settlement Spend Step Trials
+        Tuned Unauthenticated Unavailable UnexpectedAnswer Unproven Unreachable UnsettledWarning
         WithoutReplacement ZCDP insecure_testing_noise no_noise_for_testing step_digest verify_receipt
     """,
     "estimators": """
         PrivateLinearRegression PrivateLinearSVC PrivateLogisticRegression PrivateMLPClassifier
+        PrivateSearchCV
     """,
     "integrations": "",
     "mechanisms": """
         AboveThreshold Approximate DiscreteGaussian DiscreteLaplace Exponential GDP Gaussian Laplace
-        Mechanism NoisyMax NoisyVotes OutputMixture ProposeTestRelease Pure RDP RandomizedResponse ZCDP
+        Mechanism NoisyMax NoisyVotes OutputMixture ProposeTestRelease Pure RDP RandomizedResponse Tuned
+        ZCDP
     """,
     "objectives": """
         BayesRank CLIP_MARGIN HingeSVM HuberSVM L1 L2 LeastSquares LinearScorer ListMLE ListNet Logistic
@@ -58,7 +61,7 @@ EXPORTS = {
     "optimizers": """
         AuthorizedBatch Batch Box Callback Charge Iterate L1Ball L2Ball METHODS Method NoProjection
         NonPrivate Participant Progress Projection Record Result SharedTraining Simplex Source
-        StopTraining Training TrainingPlan find_method minimize plan
+        StopTraining Training TrainingPlan Tuning find_method minimize plan tune
     """,
     "optimizers.methods": "",
     "optimizers.support": "",

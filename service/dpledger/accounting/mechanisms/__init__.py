@@ -12,6 +12,7 @@ from dpledger.accounting.mechanisms.output_mixture import OutputMixture
 from dpledger.accounting.mechanisms.pure import RandomizedResponse
 from dpledger.accounting.mechanisms.selection import Exponential, NoisyMax
 from dpledger.accounting.mechanisms.stability import ProposeTestRelease
+from dpledger.accounting.mechanisms.tuned import Tuned
 from dpledger.accounting.mechanisms.votes import NoisyVotes
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ProposeTestRelease",
     "Pure",
     "RandomizedResponse",
+    "Tuned",
     "register",
 ]
 
@@ -50,6 +52,7 @@ _ALL: tuple[type[Mechanism], ...] = (
     Pure,
     RDP,
     RandomizedResponse,
+    Tuned,
     ZCDP,
 )
 

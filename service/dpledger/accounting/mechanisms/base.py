@@ -69,8 +69,6 @@ class Mechanism(abc.ABC):
     """The words that each field takes that is a word."""
     declared: ClassVar[bool] = False
     """True where the cost is the caller's own statement rather than derived here."""
-    needs_equal_sizes: ClassVar[bool] = False
-    """True where the bound holds only if neighbours have equally many records."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -86,6 +84,11 @@ class Mechanism(abc.ABC):
         The curve bounds both directions of every neighbouring pair. ``orders`` has been checked;
         any real orders above 1 are allowed.
         """
+
+    @property
+    def needs_equal_sizes(self) -> bool:
+        """Whether the bound holds only if neighbours have equally many records."""
+        return False
 
     @property
     def gaussian_mu(self) -> float | None:

@@ -39,7 +39,6 @@ class OutputMixture(Mechanism):
     kind: ClassVar[str] = "output-mixture"
     expensive: ClassVar[bool] = True
     noise_field: ClassVar[NoiseField | None] = STANDARD_DEVIATION
-    needs_equal_sizes: ClassVar[bool] = True
     noise_std: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -52,6 +51,11 @@ class OutputMixture(Mechanism):
             found = len(self.probabilities)
             raise InvalidInput("probabilities", f"{len(self.sensitivities)}, one per sensitivity", found)
         check_probabilities(self.probabilities)
+
+    @property
+    def needs_equal_sizes(self) -> bool:
+        """Always: another number of records makes other mini-batches."""
+        return True
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
         _check_adjacency(adjacency)
