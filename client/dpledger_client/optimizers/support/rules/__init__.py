@@ -1,0 +1,131 @@
+"""The public rule: from an (ε, δ), or a share of what is left, to a method's parameters and an account.
+
+A rule is one function of :class:`PublicFacts` and one line in ``RULES``; ``auto`` chooses among them. Nothing
+here reads a value of the data: ``docs/rule.md`` has the rules and where their constants come from.
+"""
+
+import importlib
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from dpledger_client.ledger import Account
+from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.planning import Item, Setting, start_of
+from dpledger_client.optimizers.support.rules.auto import choose
+from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
+from dpledger_client.optimizers.support.rules.room import Room
+
+__all__ = ["RULES", "Choice", "PublicFacts", "Request", "Rule", "TrainingPlan", "facts_of", "make_plan"]
+
+
+class Rule(NamedTuple):
+    """Where a rule is, and the kind of budget that an allocation of its own has inside.
+
+    ``plan`` composes steps that are fixed in advance exactly; ``zcdp`` adds up what is chosen on the way;
+    ``rdp-order`` adds up curves at the order that is best for what is planned.
+    """
+
+    where: str
+    inside: str = "plan"
+
+    def load(self) -> Callable[[PublicFacts], Method | Choice]:
+        """The function."""
+        module, _, attribute = self.where.partition(".")
+        found: Callable[[PublicFacts], Method | Choice] = getattr(
+            importlib.import_module(f"{__name__}.{module}"), attribute
+        )
+        return found
+
+
+RULES = {
+    "noisy-gd": Rule("gradient.noisy_gd"),
+}
+"""The rule of each method that has one."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What a training will do and ask for, made by the rule before any data are read.
+
+    Attributes
+    ----------
+    method
+        With all its parameters.
+    request
+        What it is to spend.
+    items
+        What it will ask for, as the items of a plan.
+    allocation
+        The name of the allocation that was made for it, under a ``shared`` budget.
+    """
+
+    method: Method
+    request: Request
+    items: tuple[Item, ...]
+    allocation: str | None = None
+
+
+def facts_of(
+    account: Account,
+    request: Request,
+    *,
+    records: int,
+    objective: Any,
+    dimension: int,
+    features: int | None = None,
+    row_norm: float | None = None,
+    start: Any = None,
+    beside: Sequence[Item] = (),
+    options: Any = None,
+) -> PublicFacts:
+    """The public facts of a training with one account."""
+    return PublicFacts(
+        adjacency=str(account.dataset.facts()["adjacency"]),
+        records=records,
+        objective=objective,
+        dimension=dimension,
+        features=features,
+        row_norm=row_norm,
+        start=start,
+        room=Room.of(account, request, beside=tuple(beside)),
+        options=dict(options or {}),
+    )
+
+
+def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
+    """Choose the parameters, and allocate where the budget is shared; gives the plan, and what to train with.
+
+    ``facts.options`` are parameters of the method that are to be other than the rule's.
+    """
+    name = choose(facts) if method == "auto" else method
+    rule = RULES.get(name)
+    if rule is None:
+        raise ValueError(
+            f"{name} has no rule: give its parameters without epsilon, delta and spend, or choose one of "
+            f"{', '.join(RULES)}"
+        )
+    room = facts.room.inside(rule.inside)
+    chosen = rule.load()(replace(facts, room=room))
+    made = chosen if isinstance(chosen, Choice) else Choice(chosen, _items(chosen, facts))
+    planned = TrainingPlan(made.method, room.request, (*room.beside, *made.items))
+    if not room.allocates:
+        return planned, room.account
+    named = _allocation_name(room.account)
+    return replace(planned, allocation=named), room.allocate(named, made.items)
+
+
+def _items(method: Method, facts: PublicFacts) -> tuple[Item, ...]:
+    """What the method asks for, said by the code that asks."""
+    dataset = facts.room.account.dataset
+    start = start_of(facts.dimension, facts.start)
+    setting = Setting(facts.adjacency, facts.records, facts.objective, start, dataset.ledger)
+    return tuple(method.items(setting))
+
+
+def _allocation_name(account: Account) -> str:
+    """The run's own name for a job with a journal, which repeats its requests; a fresh one for others."""
+    kept = re.sub(r"[^A-Za-z0-9._-]", "-", account.name).lstrip("._-")[:80] or "run"
+    return kept if account.journal is not None else f"{kept}-{secrets.token_hex(4)}"
