@@ -318,7 +318,7 @@ def _planned(
         raise ValueError("epsilon, delta and spend need one account, and one number of records")
     source = Source.of(X, y, account, records)
     start = None if w0 is None else parameters(w0)
-    shape = getattr(source.X, "shape", ())
+    shape: tuple[int, ...] = tuple(getattr(source.X, "shape", ()))
     facts = facts_of(
         account,
         request,

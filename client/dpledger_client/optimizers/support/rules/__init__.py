@@ -4,7 +4,6 @@ A rule is one function of :class:`PublicFacts` and one line in ``RULES``; ``auto
 here reads a value of the data: ``docs/rule.md`` has the rules and where their constants come from.
 """
 
-import importlib
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
+from dpledger_client.optimizers.support.rules import gradient
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
@@ -22,26 +22,18 @@ __all__ = ["RULES", "Choice", "PublicFacts", "Request", "Rule", "TrainingPlan", 
 
 
 class Rule(NamedTuple):
-    """Where a rule is, and the kind of budget that an allocation of its own has inside.
+    """A method's rule, and the kind of budget that an allocation of its own has inside.
 
     ``plan`` composes steps that are fixed in advance exactly; ``zcdp`` adds up what is chosen on the way;
     ``rdp-order`` adds up curves at the order that is best for what is planned.
     """
 
-    where: str
+    choose: Callable[[PublicFacts], Method | Choice]
     inside: str = "plan"
-
-    def load(self) -> Callable[[PublicFacts], Method | Choice]:
-        """The function."""
-        module, _, attribute = self.where.partition(".")
-        found: Callable[[PublicFacts], Method | Choice] = getattr(
-            importlib.import_module(f"{__name__}.{module}"), attribute
-        )
-        return found
 
 
 RULES = {
-    "noisy-gd": Rule("gradient.noisy_gd"),
+    "noisy-gd": Rule(gradient.noisy_gd),
 }
 """The rule of each method that has one."""
 
@@ -108,7 +100,7 @@ def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
             f"{', '.join(RULES)}"
         )
     room = facts.room.inside(rule.inside)
-    chosen = rule.load()(replace(facts, room=room))
+    chosen = rule.choose(replace(facts, room=room))
     made = chosen if isinstance(chosen, Choice) else Choice(chosen, _items(chosen, facts))
     planned = TrainingPlan(made.method, room.request, (*room.beside, *made.items))
     if not room.allocates:

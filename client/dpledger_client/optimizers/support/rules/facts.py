@@ -1,4 +1,4 @@
-"""What a rule may read: public numbers, and the noise that they leave room for."""
+"""Public facts: all that a rule reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How much noise a request needs under the dataset's own kind of budget.
+"""The noise that a request needs under the dataset's own kind of budget.
 
 The service composes, converts and forecasts; here a number is searched for by asking it. Nothing is recorded
 and nothing rests on the answer: the ledger decides each step of the training by itself.
@@ -176,9 +176,10 @@ class Room:
         if self.request.epsilon is None:
             return True
         if self.accounting == "zcdp":
-            return sum(step["times"] * self._cost(step, "rho") for step in steps) <= self._goal("zcdp")["rho"]
+            total = math.fsum(step["times"] * self._cost(step, "rho") for step in steps)
+            return total <= self._goal("zcdp")["rho"]
         if self._only_gaussians(steps):
-            squares = sum(step["times"] * self._cost(step, "mu") ** 2 for step in steps)
+            squares = math.fsum(step["times"] * self._cost(step, "mu") ** 2 for step in steps)
             return math.sqrt(squares) * _ROOM <= self._goal("gdp")["mu"]
         return float(self._compose(steps)["epsilon"]) * _ROOM <= self.request.epsilon
 
@@ -218,9 +219,9 @@ class Room:
         share = self.request.spend or 1.0
         fits = [self._forecast(step) for step in steps]
         if len(steps) == 1:
-            return fits[0] * share >= steps[0]["times"]
-        used = sum(step["times"] / each if each else math.inf for step, each in zip(steps, fits, strict=True))
-        return used <= share
+            return bool(fits[0] * share >= steps[0]["times"])
+        used = [step["times"] / each if each else math.inf for step, each in zip(steps, fits, strict=True)]
+        return math.fsum(used) <= share
 
     def _forecast(self, step: dict[str, Any]) -> int:
         account = self.account
