@@ -15,7 +15,7 @@ from dpledger_client.errors import DPLedgerError
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
-from dpledger_client.optimizers.support.rules import gradient
+from dpledger_client.optimizers.support.rules import adaptive, gradient, outputs, selections, stochastic
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
@@ -46,6 +46,23 @@ class Rule(NamedTuple):
 
 RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
+    "dp-sgd": Rule(stochastic.dp_sgd),
+    "dp-adam": Rule(stochastic.dp_adam),
+    "sgd-advanced": Rule(stochastic.sgd_advanced),
+    "sgd-moments": Rule(stochastic.sgd_moments),
+    "ssadmm": Rule(stochastic.ssadmm),
+    "dp-agd": Rule(adaptive.dp_agd, "zcdp"),
+    "dp-blgd": Rule(adaptive.dp_blgd, "zcdp"),
+    "dp-blsgd": Rule(adaptive.dp_blsgd, "rdp-order"),
+    "dp-blsgd-ac": Rule(adaptive.dp_blsgd_ac, "rdp-order"),
+    "mpadmm": Rule(outputs.mpadmm),
+    "nsgd": Rule(outputs.nsgd),
+    "rsgd-ar": Rule(outputs.rsgd_ar),
+    "output-perturbation": Rule(outputs.output_perturbation),
+    "objective-perturbation": Rule(outputs.objective_perturbation, "rdp-order"),
+    "private-majority": Rule(selections.private_majority),
+    "privgene": Rule(selections.privgene),
+    "priv-br": Rule(selections.priv_br),
 }
 """The rule of each method that has one."""
 
