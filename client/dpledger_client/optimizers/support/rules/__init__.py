@@ -7,7 +7,7 @@ here reads a value of the data: ``docs/rule.md`` has the rules and where their c
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,10 +15,18 @@ from dpledger_client.errors import DPLedgerError
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
-from dpledger_client.optimizers.support.rules import adaptive, gradient, outputs, selections, stochastic
+from dpledger_client.optimizers.support.rules import (
+    adaptive,
+    distributed,
+    gradient,
+    outputs,
+    selections,
+    stochastic,
+)
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
+from dpledger_client.optimizers.training import Source
 
 __all__ = [
     "RULES",
@@ -29,6 +37,7 @@ __all__ = [
     "TrainingPlan",
     "facts_of",
     "make_plan",
+    "make_shared_plan",
     "returning",
 ]
 
@@ -152,6 +161,18 @@ def returning(planned: TrainingPlan | None, account: Any) -> Iterator[None]:
             with contextlib.suppress(DPLedgerError):
                 account.dataset.return_allocation(planned.allocation, "the training failed before a release")
         raise
+
+
+def make_shared_plan(
+    sources: Sequence[Source], request: Request, method: str, options: Mapping[str, Any]
+) -> TrainingPlan:
+    """The same for several participants, each of whom spends the request on a budget of its own.
+
+    What each asks for depends on its noise, so that the plan has no items.
+    """
+    if method not in ("auto", "a-ddp"):
+        raise ValueError(f"{method} trains one account: several need a-ddp")
+    return TrainingPlan(distributed.a_ddp(sources, request, options), request, ())
 
 
 def _items(method: Method, facts: PublicFacts) -> tuple[Item, ...]:
