@@ -16,10 +16,16 @@ from dpledger_client.estimators.private_bounds import (
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives import Objective
-from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers import Method, NonPrivate, Result, Source, minimize
 from dpledger_client.optimizers.support.planning import Item, step_item
-from dpledger_client.optimizers.support.rules import PublicFacts, Request, facts_of, make_plan, returning
+from dpledger_client.optimizers.support.rules import (
+    PublicFacts,
+    Request,
+    facts_of,
+    find_rule,
+    make_plan,
+    returning,
+)
 from dpledger_client.optimizers.support.rules.gradient import usual_norm
 from dpledger_client.optimizers.support.rules.room import Room
 from dpledger_client.releases import Release
@@ -86,14 +92,14 @@ class Fit:
             return self._as_it_is(scales, prepared)
         if self.account is None:
             raise ValueError("account must be given: a fit looks at private data")
-        room = Room.of(self.account, self.request)
         records = Source.of(*prepared(scales), self.account, self.records).records
-        if math.isnan(scales.constant):
-            strength = records * room.mu / gradient_sensitivity(1.0, room.adjacency)
-            scales = replace(scales, constant=constant_column(strength, self.features))
         unknown = np.isnan(scales.low)
-        release = _release(room, int(unknown.sum()))
-        planned, account = make_plan(self._facts(scales, prepared, records, release), self.method)
+        release = _release(Room.of(self.account, self.request), int(unknown.sum()))
+        facts = self._facts(scales, prepared, records, release)
+        if math.isnan(scales.constant):
+            scales = replace(scales, constant=self._constant(facts))
+            facts = replace(facts, row_norm=self._row_norm(scales))
+        planned, account = make_plan(facts, self.method)
         with returning(planned, account):
             if release is not None:
                 noisy = account.release(release, lambda: histogram(unknown))
@@ -139,11 +145,22 @@ class Fit:
             objective=self.objective,
             dimension=self.objective.dimension(X, y),
             features=int(X.shape[1]),
-            row_norm=math.hypot(math.sqrt(self.features), scales.constant),
+            row_norm=self._row_norm(scales),
             start=self.start,
             beside=beside,
             options=self.options,
         )
+
+    def _row_norm(self, scales: Scales) -> float:
+        """No row is longer once its features are within [−1, 1]."""
+        return math.hypot(math.sqrt(self.features), scales.constant)
+
+    def _constant(self, facts: PublicFacts) -> float:
+        assert isinstance(self.method, str)
+        if find_rule(facts, self.method).scales:
+            return 1.0
+        strength = facts.records * facts.room.mu / facts.sensitivity(1.0)
+        return constant_column(strength, self.features)
 
 
 def constant_column(strength: float, features: int) -> float:

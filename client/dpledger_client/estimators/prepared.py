@@ -55,6 +55,7 @@ class Rows(_Prepared):
         self._scaling = scaling
         self.shape = len(self), int(X.shape[1]) + (constant is not None)
         self.ndim = 2
+        self.constant_column = None if constant is None else int(X.shape[1])
 
     def _convert(self, taken: Any) -> Floats:
         dense = super()._convert(taken.toarray() if hasattr(taken, "toarray") else taken)

