@@ -26,7 +26,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-one-call soak mutants chaos clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench-queries: install ## time authorizations beside 5,000 queries against autho
 
 bench-neighbours: install ## time one tenant's authorizations beside another's attacks against without them, on both databases
 	$(BIN)/python -m benchmarks.neighbours
+
+bench-one-call: install ## fit the estimator with nothing but epsilon, delta, classes and bounds on 19 datasets, beside the majority
+	$(BIN)/python -m benchmarks.one_call
 
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard

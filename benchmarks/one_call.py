@@ -1,6 +1,6 @@
 """One call on many datasets: the estimator with nothing but epsilon, delta, classes and bounds.
 
-    python -m benchmarks.one_call [--quick] [--seeds 5]
+    python -m benchmarks.one_call [--quick] [--seeds 5] [--only NAME]
 
 Each row is a dataset of scikit-learn's or a simulated one: accuracy on held-out records, the majority's, the
 standard error of their difference over seeds, how the training ended, and what of the allocation is unused.
@@ -181,8 +181,9 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="three small datasets")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="", help="datasets whose name contains this")
     given = parser.parse_args()
-    cases = QUICK if given.quick else CASES
+    cases = tuple(case for case in (QUICK if given.quick else CASES) if given.only in case.name)
     print(f"{'dataset':46} {'eps':>5} {'accuracy':>16} {'majority':>9} {'unused':>8}  ended")
     rows = []
     for case, row in _rows(cases, given.seeds):
