@@ -224,10 +224,9 @@ def main() -> None:
     behind = scores.max(axis=1, keepdims=True) - scores
     below = np.maximum(0.0, np.array(majorities)[:, None] - scores)
     for index, setting in enumerate(settings):
-        print(
-            f"{setting}: behind the best by {behind[:, index].mean():.4f}, at worst {behind[:, index].max():.3f}; "
-            f"below the majority by {below[:, index].mean():.4f}, at worst {below[:, index].max():.3f}"
-        )
+        far, short = behind[:, index], below[:, index]
+        print(f"{setting}: behind the best by {far.mean():.4f}, at worst {far.max():.3f};", end=" ")
+        print(f"below the majority by {short.mean():.4f}, at worst {short.max():.3f}")
 
 
 if __name__ == "__main__":

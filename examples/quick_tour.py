@@ -46,7 +46,7 @@ account = dataset.run("count")
 malignant = account.release(Gaussian(sensitivity=1.0, noise_std=15.0), lambda: float(np.sum(y_train == 0)))
 print(f"about {malignant:.0f} malignant cases, budget left {dataset.budget().fraction:.1%}")
 
-# %% A model in one call: what it may cost, and what is public. A rule chooses the rest, and asks before each look.
+# %% A model in one call: what it may cost, and what is public. A rule chooses the rest.
 model = PrivateLogisticRegression(
     dataset.run("estimator"), spend=0.3, classes=(0, 1), bounds=[(0.0, most) for most in largest]
 )
