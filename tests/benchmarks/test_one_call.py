@@ -1,4 +1,4 @@
-"""The short form of ``make bench-one-call``: no refused step, nothing unused, and no worse than the majority."""
+"""The short form of ``make bench-one-call``: no refused step, nothing unused, above the majority."""
 
 import pytest
 

@@ -30,6 +30,10 @@ __all__ = ["PrivateClassifier", "PrivateEstimator", "Probabilities"]
 
 _NESTED = ("method", "regularizer")
 """Parameters whose own fields are parameters too, as ``method__clip``."""
+_WEIGHING = frozenset(
+    ("noisy-gd", "dp-sgd", "dp-adam", "sgd-advanced", "sgd-moments", "ssadmm", "mpadmm", "dp-agd", "dp-blgd")
+) | {"dp-blsgd", "dp-blsgd-ac", "privgene"}
+"""Methods that read a record by its clipped gradient or loss alone, which a weight makes smaller."""
 _TWO_WAYS = (
     "say what the fit may cost: epsilon=1.0, delta=1e-6, or spend=0.5 for half of what is left; or give a "
     "method with its own noise, such as NoisyGradientDescent(…)"
@@ -113,7 +117,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         fit = Fit(
             account=self.account,
             request=self._request(),
-            method=self.method,
+            method=_method_for(self.method, weights),
             options=dict(self.options or {}),
             objective=_weighted(self.objective_, weights),
             start=self.result_.w if going_on else None,
@@ -341,6 +345,19 @@ def _weighted(objective: Objective, weights: Any) -> Objective:
             "after the weight"
         )
     return Weighted(objective)
+
+
+def _method_for(method: str | Method | NonPrivate, weights: Any) -> str | Method | NonPrivate:
+    """The method, or with weights one that counts every record by its gradient or its loss."""
+    if weights is None:
+        return method
+    name = method if isinstance(method, str) else method.name
+    if name != "auto" and name not in _WEIGHING:
+        raise ValueError(
+            f"sample_weight must be None for {name}, which reads labels by themselves: take one of "
+            f"{', '.join(sorted(_WEIGHING))}"
+        )
+    return "noisy-gd" if method == "auto" else method
 
 
 def _with_weights(labels: Any, weights: Any) -> Any:

@@ -24,6 +24,7 @@ from dpledger_client.optimizers.support.rules import (
     facts_of,
     find_rule,
     make_plan,
+    return_unused,
     returning,
 )
 from dpledger_client.optimizers.support.rules.gradient import usual_norm
@@ -105,6 +106,8 @@ class Fit:
                 noisy = account.release(release, lambda: histogram(unknown))
                 scales = _filled(scales, unknown, noisy, records, release)
             result = self._minimize(*prepared(scales), account, planned.method, {})
+        if release is None and not result.charges:
+            return_unused(planned, account)
         return replace(result, plan=planned), scales
 
     def _as_it_is(self, scales: Scales, prepared: Prepared) -> tuple[Result, Scales]:

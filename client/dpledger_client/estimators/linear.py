@@ -91,24 +91,38 @@ class PrivateLogisticRegression(_LinearClassifier, Probabilities):
     ----------
     account
         What asks the ledger: ``ledger.dataset("adult").run("job-1")``.
+    epsilon, delta, spend
+        What a fit costs in all: an (ε, δ), or the share ``spend`` of what is left. The rule of
+        ``docs/rule.md`` chooses everything else. Without them ``method`` must be one with its own noise.
     classes
         The labels that there are, required; they are public, and no others are looked up.
+    bounds
+        Public: the least and the largest value of all features, or a pair for each. Values are cut to
+        them, and scaled by them to [−1, 1]. None: they are estimated privately, for a tenth of the
+        request; a method with its own noise takes features as they are.
     method, options
-        Of :func:`dpledger_client.optimizers.minimize`: a name with its parameters, or a method. None is
-        noisy gradient descent, 100 steps of ρ = 0.005.
+        Of :func:`dpledger_client.optimizers.minimize`: ``auto``, a method's name with those parameters
+        that are not to be the rule's, or a method, whose fields are parameters too: ``method__clip``.
     regularizer
-        ``L2(strength)``, ``L1(strength)`` or None; it covers the intercept too.
+        ``L2(strength)``, ``L1(strength)`` or None; it is of the weights of scaled features, and covers the
+        intercept too.
     fit_intercept
-        Whether there is one, as the weight of a column of ones.
+        Whether there is one, as the weight of a constant column.
+    warm_start
+        Go on from where the last fit ended, with its bounds; what that costs is charged anew.
     records, reserve, block, progress
         Of :func:`dpledger_client.optimizers.minimize`.
+    random_state
+        Refused: noise that can be drawn again can be subtracted, and protects nobody.
 
     Attributes
     ----------
     coef_, intercept_, classes_, n_features_in_, n_iter_
-        As everywhere in scikit-learn.
+        As everywhere in scikit-learn; weights are in the caller's units.
+    bounds_
+        The bounds of each feature, given or estimated.
     result_
-        What :func:`~dpledger_client.optimizers.minimize` returned, with every charge.
+        What :func:`~dpledger_client.optimizers.minimize` returned, with every charge and the plan.
 
     Notes
     -----
@@ -119,9 +133,10 @@ class PrivateLogisticRegression(_LinearClassifier, Probabilities):
     --------
     >>> from dpledger_client import Ledger
     >>> account = Ledger("http://127.0.0.1:8000", token="dpl_id_secret").dataset("adult").run("job-1")
-    >>> PrivateLogisticRegression(account, classes=("no", "yes"), reserve=100)
+    >>> PrivateLogisticRegression(account, epsilon=1.0, delta=1e-6, classes=("no", "yes"), bounds=(0, 1))
     PrivateLogisticRegression(account=Account(dataset='adult', run='job-1'),
-                              classes=('no', 'yes'), reserve=100)
+                              bounds=(0, 1), classes=('no', 'yes'), delta=1e-06,
+                              epsilon=1.0)
     """
 
     def _objective(self) -> Objective:
@@ -137,7 +152,9 @@ class PrivateLinearSVC(_LinearClassifier):
     ----------
     loss, width
         ``huber``, smooth within ``width`` of its corner, or ``hinge``.
-    account, classes, method, options, regularizer, fit_intercept, records, reserve, block, progress
+    account, epsilon, delta, spend, classes, bounds, method, options, regularizer, fit_intercept, warm_start
+        As in :class:`PrivateLogisticRegression`.
+    records, reserve, block, progress, random_state
         As in :class:`PrivateLogisticRegression`.
     """
 
@@ -201,9 +218,12 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
 
     Parameters
     ----------
-    target_bound
-        Targets are cut to within this of zero when they are looked at.
-    account, method, options, regularizer, fit_intercept, records, reserve, block, progress
+    target_bounds
+        Public: the least and the largest target. Targets are cut to them, and scaled by them to [−1, 1]. None:
+        they are estimated with the features' bounds; a method with its own noise takes (−1, 1).
+    account, epsilon, delta, spend, bounds, method, options, regularizer, fit_intercept, warm_start
+        As in :class:`PrivateLogisticRegression`.
+    records, reserve, block, progress, random_state
         As in :class:`PrivateLogisticRegression`.
     """
 

@@ -24,7 +24,9 @@ class PrivateMLPClassifier(Probabilities):
         The labels that there are, required; they are public.
     hidden, activation
         Of :class:`dpledger_client.objectives.MLP`.
-    method, options, regularizer, records, reserve, block, progress
+    epsilon, delta, spend, bounds, method, options, regularizer, warm_start
+        As in :class:`~dpledger_client.estimators.PrivateLogisticRegression`.
+    records, reserve, block, progress, random_state
         As in :class:`~dpledger_client.estimators.PrivateLogisticRegression`.
     """
 

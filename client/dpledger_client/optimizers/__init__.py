@@ -27,6 +27,7 @@ from dpledger_client.optimizers.support.rules import (
     facts_of,
     make_plan,
     make_shared_plan,
+    return_unused,
     returning,
 )
 from dpledger_client.optimizers.training import (
@@ -171,7 +172,10 @@ def minimize(
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     settings = {"w0": w0, "reserve": reserve, "block": block, "callback": callback, "progress": progress}
     with returning(planned, account):
-        return replace(_run(chosen, objective, X, y, account, records, **settings), plan=planned)
+        result = _run(chosen, objective, X, y, account, records, **settings)
+    if not result.charges:
+        return_unused(planned, account)
+    return replace(result, plan=planned)
 
 
 def _run(

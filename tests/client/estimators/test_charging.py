@@ -193,6 +193,8 @@ def test_a_weight_of_zero_is_an_absent_record_and_none_counts_more_than_one(ledg
         np.testing.assert_allclose(model.fit(X[kept], y[kept]).result_.w, found, rtol=1e-9)
     with pytest.raises(ValueError, match="one entry per row"):
         model.fit(X, y, sample_weight=weights[1:])
+    with pytest.raises(ValueError, match="reads labels by themselves"):
+        model.set_params(method="output-perturbation", **TARGET).fit(X, y, sample_weight=weights)
     with pytest.raises(TypeError, match="sample_weight"):
         PrivateMLPClassifier(account, classes=(0, 1), method=QUICK).fit(X, y, sample_weight=weights)  # type: ignore[call-arg]
 
@@ -217,11 +219,16 @@ def test_noise_that_can_be_drawn_again_is_refused_with_the_reason() -> None:
         PrivateLogisticRegression().set_params(random_state=0)
 
 
-def test_a_budget_that_others_spent_meanwhile_is_no_fit(ledger: Ledger, monkeypatch: Any) -> None:
-    """The forecast is no promise: what comes before a refused first step is refused as a whole."""
+@pytest.mark.parametrize("accounting", ["shared", "gdp"])
+def test_a_first_step_that_is_refused_is_no_fit_and_costs_nothing(
+    ledger: Ledger, monkeypatch: Any, accounting: str
+) -> None:
+    """The forecast is no promise: others may spend in between."""
     X, y = _data()
-    dataset = _open(ledger, "gdp")
-    model = PrivateLogisticRegression(dataset.run("fit"), classes=(0, 1), bounds=BOUNDS, **TARGET)
+    dataset = _open(ledger, accounting)
+    model = PrivateLogisticRegression(
+        dataset.run("fit"), classes=(0, 1), bounds=BOUNDS, method="noisy-gd", **TARGET
+    )
 
     def refused(*_: Any, **__: Any) -> Any:
         raise BudgetExhausted({"detail": "spent", "requested": {}, "fits": {}, "remaining": {}}, None)
@@ -229,3 +236,4 @@ def test_a_budget_that_others_spent_meanwhile_is_no_fit(ledger: Ledger, monkeypa
     monkeypatch.setattr("dpledger_client.optimizers.methods.noisy_gd.NoisyGradientDescent.train", refused)
     with pytest.raises(NotTrained):
         model.fit(X, y)
+    assert dataset.budget().fraction == 1.0

@@ -39,6 +39,7 @@ __all__ = [
     "find_rule",
     "make_plan",
     "make_shared_plan",
+    "return_unused",
     "returning",
 ]
 
@@ -157,18 +158,23 @@ def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
 
 @contextlib.contextmanager
 def returning(planned: TrainingPlan | None, account: Any) -> Iterator[None]:
-    """Give an allocation back if an error ends the training before anything was released from it.
+    """Give an allocation back if an error ends the training before anything was released from it."""
+    try:
+        yield
+    except BaseException:
+        return_unused(planned, account)
+        raise
+
+
+def return_unused(planned: TrainingPlan | None, account: Any) -> None:
+    """Give an allocation back from which nothing was released.
 
     The service knows whether something was, and refuses the return then. A job with a journal keeps its
     allocation: it may be restarted, and finds it under its name.
     """
-    try:
-        yield
-    except BaseException:
-        if planned is not None and planned.allocation is not None and account.journal is None:
-            with contextlib.suppress(DPLedgerError):
-                account.dataset.return_allocation(planned.allocation, "the training failed before a release")
-        raise
+    if planned is not None and planned.allocation is not None and account.journal is None:
+        with contextlib.suppress(DPLedgerError):
+            account.dataset.return_allocation(planned.allocation, "the training ended before a release")
 
 
 def make_shared_plan(

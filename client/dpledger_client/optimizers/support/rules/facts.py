@@ -80,6 +80,12 @@ class PublicFacts:
         """How many classes there are; 2 for a single margin."""
         return int(getattr(self.objective, "classes", None) or 2)
 
+    @property
+    def loss(self) -> Objective:
+        """What is minimised, without the weights of records."""
+        found: Objective = getattr(self.objective, "unweighted", self.objective)
+        return found
+
     def sensitivity(self, clip: float) -> float:
         """Of a sum of gradients clipped to ``clip``."""
         return gradient_sensitivity(clip, self.adjacency)

@@ -45,7 +45,7 @@ def largest_step(facts: PublicFacts, momentum: float = 0.0) -> float:
     smoothness = facts.objective.smoothness(math.hypot(usual_norm(facts.features), 1.0))
     if not (math.isfinite(smoothness) and smoothness > 0.0):
         return math.inf
-    factor = 0.5 if isinstance(facts.objective, LeastSquares) else 10.0
+    factor = 0.5 if isinstance(facts.loss, LeastSquares) else 10.0
     return factor * 2.0 * (1.0 + momentum) / smoothness
 
 

@@ -107,13 +107,13 @@ def _bounded(facts: PublicFacts) -> dict[str, Any]:
     """The norm to which rows are shortened: about that of a row whose values are spread over [−1, 1]."""
     longest = math.inf if facts.row_norm is None else facts.row_norm
     usual = math.hypot(usual_norm(facts.features or 1), 1.0)
-    projected = {"projection": L2Ball(_RADIUS)} if isinstance(facts.objective, LeastSquares) else {}
+    projected = {"projection": L2Ball(_RADIUS)} if isinstance(facts.loss, LeastSquares) else {}
     return {"row_norm": float(min(longest, usual)), **projected, **facts.options}
 
 
 def _slope(facts: PublicFacts, row_norm: float) -> float:
     """The bound on a record's gradient."""
-    radius = _RADIUS if isinstance(facts.objective, LeastSquares) else math.inf
+    radius = _RADIUS if isinstance(facts.loss, LeastSquares) else math.inf
     found = facts.objective.lipschitz(row_norm, radius)
     return float(found) if np.isfinite(found) else row_norm
 
