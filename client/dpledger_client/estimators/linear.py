@@ -219,8 +219,8 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     Parameters
     ----------
     target_bounds
-        Public: the least and the largest target. Targets are cut to them, and scaled by them to [−1, 1]. None:
-        they are estimated with the features' bounds; a method with its own noise takes (−1, 1).
+        Public: the least and the largest target. Targets are cut to them, and scaled by them to [−1, 1].
+        None: they are estimated with the features' bounds; a method with its own noise takes (−1, 1).
     account, epsilon, delta, spend, bounds, method, options, regularizer, fit_intercept, warm_start
         As in :class:`PrivateLogisticRegression`.
     records, reserve, block, progress, random_state
