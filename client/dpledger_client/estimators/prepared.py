@@ -53,6 +53,7 @@ class Rows(_Prepared):
         self._intercept = intercept
         self.shape = len(self), int(X.shape[1]) + intercept
         self.ndim = 2
+        self.constant_column = int(X.shape[1]) if intercept else None
 
     def _convert(self, taken: Any) -> Floats:
         dense = super()._convert(taken.toarray() if hasattr(taken, "toarray") else taken)

@@ -73,6 +73,7 @@ METHODS = {
     "sgd-advanced": "sgd_advanced.SGDAdvanced",
     "sgd-moments": "sgd_moments.SGDMoments",
     "noisy-gd": "noisy_gd.NoisyGradientDescent",
+    "preconditioned-gd": "preconditioned_gd.PreconditionedGradientDescent",
     "nsgd": "nsgd.NSGD",
     "rsgd-ar": "rsgd_ar.RSGDAR",
     "dp-agd": "dp_agd.DPAGD",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
-from dpledger_client.optimizers.support.rules import gradient
+from dpledger_client.optimizers.support.rules import gradient, preconditioned
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
@@ -34,6 +34,7 @@ class Rule(NamedTuple):
 
 RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
+    "preconditioned-gd": Rule(preconditioned.preconditioned_gd),
 }
 """The rule of each method that has one."""
 

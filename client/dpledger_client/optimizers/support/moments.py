@@ -1,0 +1,127 @@
+"""Private moments of rows: how long rows are, their means and squares, and their second-moment matrix.
+
+Each is one Gaussian release of a sum over records. Every record's term is computed from its own row, with
+public numbers, and is shortened to norm 1, so that one record more moves the sum by at most 1; the limits are
+held with the same room for rounding errors as in clipping. A row that is not finite counts for nothing.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpledger_client._arrays import Floats, as_numbers
+from dpledger_client._checks import check_choice
+from dpledger_client.mechanisms import Gaussian
+from dpledger_client.objectives.base import ADJACENCIES, blocks, clip_factors, limit_under, usable
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
+from dpledger_client.releases import Release
+
+__all__ = [
+    "NORM_BINS",
+    "moment_release",
+    "norm_counts",
+    "norm_release",
+    "row_norm_of",
+    "scaled_sum",
+    "second_moments",
+    "second_moments_release",
+    "shortened",
+    "symmetric",
+]
+
+NORM_BINS = 28
+"""Bins of norms, each 2^¼ wide: from the largest public norm to 1/128 of it, and below."""
+_ROOT_OF_TWO = math.sqrt(2.0)
+_MOVED = math.nextafter(_ROOT_OF_TWO, 2.0)
+_TOO_LONG = 0.1
+"""The share of rows that may be longer than the norm that is found."""
+
+
+def _sensitivity(adjacency: str, replaced: float) -> float:
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    return 1.0 if adjacency == "add-remove" else replaced
+
+
+def _release(sensitivity: float, multiplier: float, purpose: str) -> Release:
+    return Release(Gaussian(sensitivity, noise_for_multiplier(multiplier, sensitivity)), purpose=purpose)
+
+
+def norm_release(adjacency: str, multiplier: float) -> Release:
+    """Counts by bins of norm. A record is in one bin at most: 1, or √2 where it moves to another."""
+    return _release(_sensitivity(adjacency, _MOVED), multiplier, "row norms")
+
+
+def moment_release(adjacency: str, multiplier: float, purpose: str = "moments") -> Release:
+    """A sum of vectors of norm at most 1, which may point anywhere: 1, or 2 where one is replaced."""
+    return _release(_sensitivity(adjacency, 2.0), multiplier, purpose)
+
+
+def second_moments_release(adjacency: str, multiplier: float) -> Release:
+    """Σ xxᵀ of rows of norm at most 1: 1, or √2 where one is replaced.
+
+    Proof: ‖xxᵀ‖_F = ‖x‖² ≤ 1, and ‖xxᵀ − x′x′ᵀ‖_F² = ‖x‖⁴ + ‖x′‖⁴ − 2(x·x′)² ≤ 2. The triangle that is
+    released, off the diagonal times √2, has the Frobenius norm of the matrix.
+    """
+    return _release(_sensitivity(adjacency, _MOVED), multiplier, "second moments")
+
+
+def norm_counts(X: Any, longest: float) -> Floats:
+    """How many rows are in each bin of norm; the last bin has all that are shorter."""
+    total = np.zeros(NORM_BINS)
+    edges = _edges(longest)[:-1]
+    for part in blocks(X):
+        rows = as_numbers(X[part])
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(np.vecdot(rows, rows))
+        found = norms[np.isfinite(norms)]
+        places = np.count_nonzero(found[:, None] <= edges, axis=1)
+        total += np.bincount(places, minlength=NORM_BINS)
+    return total
+
+
+def _edges(longest: float) -> Floats:
+    """The lower edges of the bins; what is above ``longest`` counts in the first."""
+    return np.asarray(longest * 2.0 ** (-np.arange(1, NORM_BINS + 1) / 4.0))
+
+
+def row_norm_of(counts: Floats, longest: float, records: int) -> float:
+    """The shortest of the bins' upper edges that noisily at most a tenth of the rows are longer than."""
+    longer = np.cumsum(counts) > _TOO_LONG * records
+    place = int(np.argmax(longer)) if longer.any() else NORM_BINS - 1
+    return float(longest * 2.0 ** (-place / 4.0))
+
+
+def shortened(rows: Floats, norm: float = 1.0) -> Floats:
+    """Rows of norm at most ``norm``; one that is not finite becomes 0."""
+    with np.errstate(all="ignore"):
+        factors = clip_factors(np.sqrt(np.vecdot(rows, rows)), limit_under(norm))
+    return usable(rows, factors) * factors[:, None]
+
+
+def scaled_sum(X: Any, norm: float) -> Floats:
+    """Σ x/norm, each term shortened to norm 1."""
+    total = np.zeros(X.shape[1])
+    for part in blocks(X):
+        total += shortened(as_numbers(X[part]) / norm).sum(axis=0)
+    return total
+
+
+def second_moments(X: Any, norm: float) -> Floats:
+    """Σ xxᵀ/norm² of rows shortened to ``norm``: its triangle, as a vector whose norm is the matrix's."""
+    columns = int(X.shape[1])
+    matrix = np.zeros((columns, columns))
+    for part in blocks(X):
+        short = shortened(as_numbers(X[part]) / norm)
+        matrix += short.T @ short
+    matrix *= np.where(np.eye(columns, dtype=np.bool_), 1.0, _ROOT_OF_TWO)
+    return matrix[np.triu_indices(columns)]
+
+
+def symmetric(triangle: Floats, columns: int) -> Floats:
+    """The matrix of a triangle as :func:`second_moments` makes it."""
+    matrix = np.zeros((columns, columns))
+    matrix[np.triu_indices(columns)] = triangle
+    matrix = (matrix + matrix.T) / _ROOT_OF_TWO
+    np.fill_diagonal(matrix, np.diagonal(matrix) / _ROOT_OF_TWO)
+    return matrix
