@@ -30,6 +30,7 @@ _LINES = (
     ("client/test_mechanisms.py", _CLIENT, "_checks"),
     ("client/test_mechanisms.py", f"{_CLIENT}/mechanisms", "additive base declared selection verdicts"),
     ("client/estimators/test_estimators.py", f"{_CLIENT}/estimators", "base linear network prepared"),
+    ("client/estimators/test_charging.py", f"{_CLIENT}/objectives", "weighted"),
     ("client/integrations/test_opacus.py", f"{_CLIENT}/integrations", "_charges _poisson"),
     ("client/integrations/with_opacus.py", f"{_CLIENT}/integrations", "_generators _ranks"),
     ("client/optimizers/test_ranking.py", _CLIENT, "ranking_metrics"),

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from dpledger_client._arrays import Floats
+from dpledger_client._arrays import Bools, Floats
 from dpledger_client._checks import check_choice
 from dpledger_client.estimators.base import PrivateClassifier, PrivateEstimator, Probabilities
 from dpledger_client.estimators.prepared import Targets
+from dpledger_client.estimators.private_bounds import bin_counts
+from dpledger_client.estimators.scaling import Bounds, Scaling, read_bounds
 from dpledger_client.ledger import Account
 from dpledger_client.objectives import (
     HingeSVM,
@@ -29,11 +31,12 @@ class _Linear(PrivateEstimator):
     """Parameters that are the weights of columns."""
 
     def _split(self, w: Floats) -> tuple[Floats, Any]:
-        """Weights of columns, and the intercept, of each margin."""
+        """Weights of columns in the caller's units, and the intercept, of each margin."""
         margins = w.reshape(self.n_features_in_ + self.fit_intercept, -1).T
+        scaling = self._scaling(*self._bounds_kept)
         if self.fit_intercept:
-            return margins[:, :-1], margins[:, -1]
-        return margins, np.zeros(len(margins))
+            return scaling.weights(margins[:, :-1], margins[:, -1])
+        return scaling.weights(margins, np.zeros(len(margins)))
 
     def _keep(self, w: Floats) -> None:
         self.coef_, self.intercept_ = self._split(w)
@@ -123,29 +126,41 @@ class PrivateLinearSVC(_LinearClassifier):
         self,
         account: Account | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        spend: float | None = None,
         classes: Sequence[Any] | None = None,
         loss: str = "huber",
         width: float = 0.5,
-        method: str | Method | NonPrivate | None = None,
+        bounds: Bounds | None = None,
+        method: str | Method | NonPrivate = "auto",
         options: Mapping[str, Any] | None = None,
         regularizer: Regularizer | None = None,
         fit_intercept: bool = True,
+        warm_start: bool = False,
         records: int | None = None,
         reserve: int | None = None,
         block: int | None = None,
         progress: bool | None = False,
+        random_state: None = None,
     ) -> None:
         super().__init__(
             account,
+            epsilon=epsilon,
+            delta=delta,
+            spend=spend,
             classes=classes,
+            bounds=bounds,
             method=method,
             options=options,
             regularizer=regularizer,
             fit_intercept=fit_intercept,
+            warm_start=warm_start,
             records=records,
             reserve=reserve,
             block=block,
             progress=progress,
+            random_state=random_state,
         )
         self.loss = loss
         self.width = width
@@ -177,39 +192,83 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
         self,
         account: Account | None = None,
         *,
-        target_bound: float = 1.0,
-        method: str | Method | NonPrivate | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        spend: float | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        bounds: Bounds | None = None,
+        method: str | Method | NonPrivate = "auto",
         options: Mapping[str, Any] | None = None,
         regularizer: Regularizer | None = None,
         fit_intercept: bool = True,
+        warm_start: bool = False,
         records: int | None = None,
         reserve: int | None = None,
         block: int | None = None,
         progress: bool | None = False,
+        random_state: None = None,
     ) -> None:
         super().__init__(
             account,
+            epsilon=epsilon,
+            delta=delta,
+            spend=spend,
+            bounds=bounds,
             method=method,
             options=options,
             regularizer=regularizer,
             fit_intercept=fit_intercept,
+            warm_start=warm_start,
             records=records,
             reserve=reserve,
             block=block,
             progress=progress,
+            random_state=random_state,
         )
-        self.target_bound = target_bound
+        self.target_bounds = target_bounds
 
     def _objective(self) -> Objective:
-        return LeastSquares(self.regularizer, self.target_bound)
+        return LeastSquares(self.regularizer)
 
-    def _targets(self, y: Any) -> Targets:
-        return Targets(y, self.target_bound)
+    def _bounds_given(self, features: int) -> tuple[Floats, Floats]:
+        """Of the features, and last of the target."""
+        low, high = super()._bounds_given(features)
+        if self.target_bounds is not None:
+            least, most = read_bounds("target_bounds", self.target_bounds, 1)
+        else:
+            least, most = np.full((2, 1), np.nan if self._request() is not None else 1.0)
+            least = -least
+        return np.append(low, least), np.append(high, most)
+
+    def _target_scaling(self, low: Floats, high: Floats) -> Scaling:
+        """Targets are centred, unless there is no intercept that could undo it."""
+        least, most = float(low[-1]), float(high[-1])
+        if not self.fit_intercept:
+            return Scaling.within(low[-1:], high[-1:], centre=False)
+        reach = most - least
+        factor = 2.0 / reach if reach > 0.0 else 0.0
+        return Scaling(low[-1:], high[-1:], np.array([least + reach / 2.0]), np.array([factor]))
+
+    def _targets(self, y: Any, low: Floats, high: Floats) -> Targets:
+        return Targets(y, self._target_scaling(low, high))
+
+    def _histogram(self, rows: Any, labels: Any, which: Bools) -> Floats:
+        found = super()._histogram(rows, labels, which)
+        return np.append(found, bin_counts(Targets(labels)[:][:, None])) if which[-1] else found
 
     def _keep(self, w: Floats) -> None:
         weights, intercepts = self._split(w)
-        self.coef_, self.intercept_ = weights[0], float(intercepts[0])
+        reach, middle = self._target_units()
+        self.coef_, self.intercept_ = weights[0] * reach, float(intercepts[0] * reach + middle)
+
+    def _target_units(self) -> tuple[float, float]:
+        """Half the width of the target's bounds, and their middle."""
+        scaling = self._target_scaling(*self._bounds_kept)
+        factor = float(scaling.factor[0])
+        return (1.0 / factor if factor else 0.0), float(scaling.shift[0])
 
     def predict(self, X: Any) -> Floats:
-        """x·w of each row."""
-        return self._margins(X)[:, 0]
+        """x·w of each row, whose features are cut to the bounds."""
+        margins = self._margins(X)[:, 0]
+        reach, middle = self._target_units()
+        return margins * reach + middle

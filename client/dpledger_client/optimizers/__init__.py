@@ -1,12 +1,11 @@
 """Optimizers that ask the ledger before each noisy step: one function, one result, many methods."""
 
-import contextlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from dpledger_client.errors import BudgetExhausted, DPLedgerError
+from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account, Dataset
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
@@ -22,7 +21,7 @@ from dpledger_client.optimizers.support.projections import (
     Simplex,
 )
 from dpledger_client.optimizers.support.results import Charge, Iterate, Record, Result
-from dpledger_client.optimizers.support.rules import Request, TrainingPlan, facts_of, make_plan
+from dpledger_client.optimizers.support.rules import Request, TrainingPlan, facts_of, make_plan, returning
 from dpledger_client.optimizers.training import (
     AuthorizedBatch,
     Batch,
@@ -167,22 +166,6 @@ def minimize(
     settings = {"w0": w0, "reserve": reserve, "block": block, "callback": callback, "progress": progress}
     with returning(planned, account):
         return replace(_run(chosen, objective, X, y, account, records, **settings), plan=planned)
-
-
-@contextlib.contextmanager
-def returning(planned: TrainingPlan | None, account: Any) -> Iterator[None]:
-    """Give an allocation back if an error ends the training before anything was released from it.
-
-    The service knows whether something was, and refuses the return then. A job with a journal keeps its
-    allocation: it may be restarted, and finds it under its name.
-    """
-    try:
-        yield
-    except BaseException:
-        if planned is not None and planned.allocation is not None and account.journal is None:
-            with contextlib.suppress(DPLedgerError):
-                account.dataset.return_allocation(planned.allocation, "the training failed before a release")
-        raise
 
 
 def _run(

@@ -62,7 +62,9 @@ EXPORTS = {
     """,
     "optimizers.methods": "",
     "optimizers.support": "",
-    "optimizers.support.rules": "Choice PublicFacts RULES Request Rule TrainingPlan facts_of make_plan",
+    "optimizers.support.rules": (
+        "Choice PublicFacts RULES Request Rule TrainingPlan facts_of make_plan returning"
+    ),
 }
 """What each package of the client exports. A name taken from here breaks somebody's program."""
 

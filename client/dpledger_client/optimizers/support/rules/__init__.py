@@ -4,21 +4,40 @@ A rule is one function of :class:`PublicFacts` and one line in ``RULES``; ``auto
 here reads a value of the data: ``docs/rule.md`` has the rules and where their constants come from.
 """
 
+import contextlib
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from dpledger_client.errors import DPLedgerError
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
-from dpledger_client.optimizers.support.rules import gradient, preconditioned
+from dpledger_client.optimizers.support.rules import (
+    adaptive,
+    gradient,
+    outputs,
+    preconditioned,
+    selections,
+    stochastic,
+)
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
 
-__all__ = ["RULES", "Choice", "PublicFacts", "Request", "Rule", "TrainingPlan", "facts_of", "make_plan"]
+__all__ = [
+    "RULES",
+    "Choice",
+    "PublicFacts",
+    "Request",
+    "Rule",
+    "TrainingPlan",
+    "facts_of",
+    "make_plan",
+    "returning",
+]
 
 
 class Rule(NamedTuple):
@@ -35,6 +54,23 @@ class Rule(NamedTuple):
 RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
     "preconditioned-gd": Rule(preconditioned.preconditioned_gd),
+    "dp-sgd": Rule(stochastic.dp_sgd),
+    "dp-adam": Rule(stochastic.dp_adam),
+    "sgd-advanced": Rule(stochastic.sgd_advanced),
+    "sgd-moments": Rule(stochastic.sgd_moments),
+    "ssadmm": Rule(stochastic.ssadmm),
+    "dp-agd": Rule(adaptive.dp_agd, "zcdp"),
+    "dp-blgd": Rule(adaptive.dp_blgd, "zcdp"),
+    "dp-blsgd": Rule(adaptive.dp_blsgd, "rdp-order"),
+    "dp-blsgd-ac": Rule(adaptive.dp_blsgd_ac, "rdp-order"),
+    "mpadmm": Rule(outputs.mpadmm),
+    "nsgd": Rule(outputs.nsgd),
+    "rsgd-ar": Rule(outputs.rsgd_ar),
+    "output-perturbation": Rule(outputs.output_perturbation),
+    "objective-perturbation": Rule(outputs.objective_perturbation, "rdp-order"),
+    "private-majority": Rule(selections.private_majority),
+    "privgene": Rule(selections.privgene),
+    "priv-br": Rule(selections.priv_br),
 }
 """The rule of each method that has one."""
 
@@ -108,6 +144,22 @@ def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
         return planned, room.account
     named = _allocation_name(room.account)
     return replace(planned, allocation=named), room.allocate(named, made.items)
+
+
+@contextlib.contextmanager
+def returning(planned: TrainingPlan | None, account: Any) -> Iterator[None]:
+    """Give an allocation back if an error ends the training before anything was released from it.
+
+    The service knows whether something was, and refuses the return then. A job with a journal keeps its
+    allocation: it may be restarted, and finds it under its name.
+    """
+    try:
+        yield
+    except BaseException:
+        if planned is not None and planned.allocation is not None and account.journal is None:
+            with contextlib.suppress(DPLedgerError):
+                account.dataset.return_allocation(planned.allocation, "the training failed before a release")
+        raise
 
 
 def _items(method: Method, facts: PublicFacts) -> tuple[Item, ...]:

@@ -84,10 +84,6 @@ class PublicFacts:
         """Of a sum of gradients clipped to ``clip``."""
         return gradient_sensitivity(clip, self.adjacency)
 
-    def with_options(self, **chosen: Any) -> dict[str, Any]:
-        """What the rule chose, with the options in the place of its choice."""
-        return {**chosen, **self.options}
-
 
 class Choice(NamedTuple):
     """A method with all its parameters, and what it asks for where it has no plan that says so."""

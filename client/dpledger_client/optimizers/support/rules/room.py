@@ -30,6 +30,9 @@ _ROOM = 1.0 + 5e-5
 _CLOSE = 1.0002
 _MOST_DOUBLINGS = 40
 _MOST_GROWTH = 8.0
+_MOST_GROWTH_OF_PLANS = 1.1
+_SCALARS = {"zcdp": ("rho", 1), "gdp": ("mu", 2)}
+"""Budgets that add up one number: which, and to what power."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class Room:
         """The least number, to 0.02 %, at which all that is asked for is within the request and granted.
 
         A filter over weighted orders grants less than the (ε, δ) of its budget, so that noise may grow by up
-        to eight times for it. Any other budget that does not grant what is within (ε, δ) has less left.
+        to eight times for it, and a little for counts of a plan, which are whole numbers. Any other budget
+        that does not grant what is within (ε, δ) has less left.
         """
         within = start if self.request.epsilon is None else self._search(items_at, start, self._is_within)
         if self.allocates:
@@ -109,9 +113,10 @@ class Room:
             return self._search(items_at, start, self._is_granted)
         if self._is_granted(items_at(within)):
             return within
-        if not self.accounting.startswith("rdp"):
+        if self.accounting in _SCALARS:
             raise ValueError(self._too_much())
-        return self._search(items_at, within, self._is_granted, most=_MOST_GROWTH)
+        most = _MOST_GROWTH if self.accounting.startswith("rdp") else _MOST_GROWTH_OF_PLANS
+        return self._search(items_at, within, self._is_granted, most=most)
 
     def _search(
         self,
@@ -217,13 +222,21 @@ class Room:
     def _granted(self, steps: Sequence[dict[str, Any]]) -> bool:
         """Whether the budget would grant all of them, of the share that is asked for."""
         share = self.request.spend or 1.0
-        fits = [self._forecast(step) for step in steps]
+        if self.accounting in _SCALARS and len(steps) > 1:
+            notion, power = _SCALARS[self.accounting]
+            used = math.fsum(step["times"] * self._cost(step, notion) ** power for step in steps)
+            return used * _ROOM <= share * float(self._forecast(steps[0])["remaining"][notion]) ** power
+        full = all(step["sample"] == Full().fields() for step in steps)
+        if full and len(steps) > 1 and self.accounting != "plan":
+            joint = [_repeated(each, step["times"] / share) for step in steps for each in step["releases"]]
+            return int(self._forecast({"releases": joint, "sample": Full().fields()})["fits"]) >= 1
+        fits = [int(self._forecast(step)["fits"]) for step in steps]
         if len(steps) == 1:
             return bool(fits[0] * share >= steps[0]["times"])
-        used = [step["times"] / each if each else math.inf for step, each in zip(steps, fits, strict=True)]
-        return math.fsum(used) <= share
+        shares = [step["times"] / each if each else math.inf for step, each in zip(steps, fits, strict=True)]
+        return math.fsum(shares) <= share
 
-    def _forecast(self, step: dict[str, Any]) -> int:
+    def _forecast(self, step: dict[str, Any]) -> dict[str, Any]:
         account = self.account
         where = {"partition": account.partition, "allocation": account.allocation}
         query = {
@@ -232,7 +245,7 @@ class Room:
             **{name: value for name, value in where.items() if value is not None},
         }
         name = quote(account.dataset.name, safe="")
-        return int(account.dataset.ledger.ask(f"datasets/{name}/forecast", query)["fits"])
+        return account.dataset.ledger.ask(f"datasets/{name}/forecast", query)
 
     def _guess(self, steps: int, sample: FreshSample | None) -> float:
         """Near the answer, where there is a short way to it."""
@@ -272,6 +285,11 @@ def _as_step(item: Item) -> dict[str, Any]:
         capped = {"mechanism": "zcdp", "rho": item["zcdp"]["rho"]}
         return {"sample": Full().fields(), "releases": [capped], "times": 1}
     return {"sample": item["sample"], "releases": item["releases"], "times": item["times"]}
+
+
+def _repeated(release: dict[str, Any], times: float) -> dict[str, Any]:
+    """A release that is made so often on one sample, rounded up."""
+    return {**release, "count": math.ceil(int(release.get("count", 1)) * times)}
 
 
 def _accounting_inside(account: Account) -> str:
