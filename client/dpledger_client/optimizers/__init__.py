@@ -72,6 +72,8 @@ METHODS = {
     "sgd-advanced": "sgd_advanced.SGDAdvanced",
     "sgd-moments": "sgd_moments.SGDMoments",
     "noisy-gd": "noisy_gd.NoisyGradientDescent",
+    "adassp": "adassp.AdaSSP",
+    "approximate-logistic": "approximate_logistic.ApproximateLogistic",
     "preconditioned-gd": "preconditioned_gd.PreconditionedGradientDescent",
     "nsgd": "nsgd.NSGD",
     "rsgd-ar": "rsgd_ar.RSGDAR",

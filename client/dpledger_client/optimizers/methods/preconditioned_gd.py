@@ -15,9 +15,8 @@ from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.moments import (
     moment_release,
-    norm_counts,
-    norm_release,
-    row_norm_of,
+    private_row_norm,
+    row_norm_item,
     scaled_sum,
     second_moments,
     second_moments_release,
@@ -99,7 +98,14 @@ class PreconditionedGradientDescent(Method):
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
-        for name in ("clip", "noise_multiplier", "norm_multiplier", "moment_multiplier", "step_size", "longest"):
+        for name in (
+            "clip",
+            "noise_multiplier",
+            "norm_multiplier",
+            "moment_multiplier",
+            "step_size",
+            "longest",
+        ):
             check_positive(name, getattr(self, name))
         if self.matrix_multiplier is not None:
             check_positive("matrix_multiplier", self.matrix_multiplier)
@@ -110,7 +116,7 @@ class PreconditionedGradientDescent(Method):
     def items(self, setting: Setting) -> list[Item]:
         adjacency = setting.adjacency
         looks = [
-            step_item("row norms", norm_release(adjacency, self.norm_multiplier)),
+            row_norm_item(adjacency, self.norm_multiplier),
             step_item("moments", moment_release(adjacency, self.moment_multiplier)),
         ]
         if self.matrix_multiplier is not None:
@@ -134,12 +140,8 @@ class PreconditionedGradientDescent(Method):
 
     def _scaled(self, training: Training) -> "_Frame":
         """Looks (1) and (2)."""
-        columns, constant = int(training.source.X.shape[1]), self._constant(training.source.X)
-        longest = self.longest * math.sqrt(2.0 * columns)
-        counts = training.authorized(norm_release(training.adjacency, self.norm_multiplier)).release(
-            lambda batch: norm_counts(_Squared(batch.X, constant), longest)
-        )
-        norm = row_norm_of(counts, longest, training.records)
+        constant = self._constant(training.source.X)
+        norm = private_row_norm(training, self.norm_multiplier, self.longest, lambda X: _Squared(X, constant))
         release = moment_release(training.adjacency, self.moment_multiplier)
         sums: Floats = training.authorized(release).release(
             lambda batch: scaled_sum(_Squared(batch.X, constant), norm)
@@ -230,9 +232,7 @@ class _Frame:
     matrix: Floats | None = None
 
     @classmethod
-    def of(
-        cls, first: Floats, second: Floats, noise: float, norm: float, constant: int | None
-    ) -> "_Frame":
+    def of(cls, first: Floats, second: Floats, noise: float, norm: float, constant: int | None) -> "_Frame":
         """From noisy means and mean squares; a mean below its noise is taken for 0."""
         shift = np.where(np.abs(first) > noise, first, 0.0) if constant is not None else np.zeros_like(first)
         spread = np.maximum(second - shift**2, 0.0)
@@ -283,7 +283,9 @@ class _Frame:
 
     def penalty(self, gradient: Floats) -> Floats:
         """By z, of a gradient by the weights of x."""
-        by_scaled = gradient - self.shift[:, None] * (0.0 if self.constant is None else gradient[self.constant])
+        by_scaled = gradient - self.shift[:, None] * (
+            0.0 if self.constant is None else gradient[self.constant]
+        )
         return self.direction(self.scale[:, None] * by_scaled)
 
     def inverse(self, w: Floats) -> Floats:

@@ -6,6 +6,7 @@ held with the same room for rounding errors as in clipping. A row that is not fi
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,25 @@ from dpledger_client._checks import check_choice
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import ADJACENCIES, blocks, clip_factors, limit_under, usable
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
+from dpledger_client.optimizers.support.planning import Item, step_item
+from dpledger_client.optimizers.training import Training
 from dpledger_client.releases import Release
 
 __all__ = [
-    "NORM_BINS",
+    "matrix_noise",
     "moment_release",
     "norm_counts",
     "norm_release",
+    "private_row_norm",
+    "row_norm_item",
     "row_norm_of",
     "scaled_sum",
     "second_moments",
     "second_moments_release",
     "shortened",
+    "split_statistics",
+    "statistics_release",
+    "statistics_sum",
     "symmetric",
 ]
 
@@ -92,6 +100,26 @@ def row_norm_of(counts: Floats, longest: float, records: int) -> float:
     return float(longest * 2.0 ** (-place / 4.0))
 
 
+def row_norm_item(adjacency: str, multiplier: float) -> Item:
+    """The look of :func:`private_row_norm`, as an item of a plan."""
+    return step_item("row norms", norm_release(adjacency, multiplier))
+
+
+def private_row_norm(
+    training: Training, multiplier: float, longest: float, rows: Callable[[Any], Any] = lambda X: X
+) -> float:
+    """Ask for the counts of rows by norm, and give the norm that about nine in ten rows are within.
+
+    ``rows`` makes other rows of X, each by itself; ``longest`` is over the root of the number of their columns.
+    """
+    columns = int(rows(training.source.X).shape[1])
+    most = longest * math.sqrt(columns)
+    counts: Floats = training.authorized(norm_release(training.adjacency, multiplier)).release(
+        lambda batch: norm_counts(rows(batch.X), most)
+    )
+    return row_norm_of(counts, most, training.records)
+
+
 def shortened(rows: Floats, norm: float = 1.0) -> Floats:
     """Rows of norm at most ``norm``; one that is not finite becomes 0."""
     with np.errstate(all="ignore"):
@@ -125,3 +153,37 @@ def symmetric(triangle: Floats, columns: int) -> Floats:
     matrix = (matrix + matrix.T) / _ROOT_OF_TWO
     np.fill_diagonal(matrix, np.diagonal(matrix) / _ROOT_OF_TWO)
     return matrix
+
+
+def statistics_release(adjacency: str, multiplier: float) -> Release:
+    """(Σ xxᵀ, Σ tx) of rows of norm at most 1 and targets within [−1, 1], together: √2, or √6 for a replaced one.
+
+    Proof: ‖xxᵀ‖_F² + ‖tx‖² ≤ 2, and where one is replaced ‖xxᵀ − x′x′ᵀ‖_F² ≤ 2 and ‖tx − t′x′‖² ≤ 4.
+    """
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    square = 2.0 if adjacency == "add-remove" else 6.0
+    return _release(math.nextafter(math.sqrt(square), 3.0), multiplier, "sufficient statistics")
+
+
+def statistics_sum(X: Any, targets: Floats, norm: float) -> Floats:
+    """The triangle of Σ xxᵀ/norm², then Σ tx/norm, of rows shortened to ``norm`` and targets cut to [−1, 1]."""
+    cross = np.zeros(int(X.shape[1]))
+    bounded = np.clip(np.where(np.isfinite(targets), targets, 0.0), -1.0, 1.0)
+    for part in blocks(X):
+        cross += bounded[part] @ shortened(as_numbers(X[part]) / norm)
+    return np.concatenate([second_moments(X, norm), cross])
+
+
+def split_statistics(found: Floats, norm: float, records: int) -> tuple[Floats, Floats]:
+    """The mean of xxᵀ and of tx, from a noisy :func:`statistics_sum`."""
+    columns = math.isqrt(2 * len(found) + 2) - 1
+    while columns * (columns + 3) // 2 != len(found):
+        columns += 1
+    triangle, cross = found[:-columns], found[-columns:]
+    return symmetric(triangle, columns) * norm**2 / records, cross * norm / records
+
+
+def matrix_noise(release: Release, columns: int, norm: float, records: int) -> float:
+    """The spectral norm that the noise of a released mean of xxᵀ has, about: √(2d) times an entry's."""
+    noise_std: float = release.mechanism.noise_std
+    return math.sqrt(2.0 * columns) * noise_std * norm**2 / records

@@ -18,6 +18,7 @@ from dpledger_client.optimizers.support.planning import Item, Setting, start_of
 from dpledger_client.optimizers.support.rules import (
     adaptive,
     gradient,
+    moments,
     outputs,
     preconditioned,
     selections,
@@ -53,6 +54,8 @@ class Rule(NamedTuple):
 
 RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
+    "adassp": Rule(moments.adassp),
+    "approximate-logistic": Rule(moments.approximate_logistic),
     "preconditioned-gd": Rule(preconditioned.preconditioned_gd),
     "dp-sgd": Rule(stochastic.dp_sgd),
     "dp-adam": Rule(stochastic.dp_adam),
