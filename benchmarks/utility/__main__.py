@@ -25,6 +25,7 @@ from benchmarks.utility.baselines import fit_auto_clipped, fit_majority, fit_non
 from benchmarks.utility.cells import (
     DATASETS,
     DEFAULT,
+    DELTA,
     EPSILONS,
     SEEDS,
     Score,
@@ -33,13 +34,16 @@ from benchmarks.utility.cells import (
     split_of,
     summarize,
 )
-from benchmarks.utility.ours import fit_ours, method_names
+from benchmarks.utility.noise import poisson_noise
+from benchmarks.utility.ours import fit_ours, method_names, opened_run
 from benchmarks.utility.report import last_line, table
 
 HERE = Path(__file__).parent
 ROW_NORM = {"adult": math.sqrt(14.0), "bank": math.sqrt(16.0)}
 """No row is longer: a number in [0, 1] or a one-hot group for each raw column."""
 WORKERS = 2
+BATCH, EPOCHS = 2048, 20
+"""As in ``with_opacus.py``, which is not imported here: it needs torch."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,18 @@ class Task:
         return found if isinstance(found, list) else [found]
 
 
-def run_peer(script: str, python: str, dataset: str, epsilon: float, folder: str) -> list[Score]:
+def run_opacus(python: str, dataset: str, epsilon: float, folder: str) -> list[Score]:
+    """Opacus with all seeds, with noise for its sampling and steps."""
+    records = len(split_of(dataset, 0).X)
+    account, rate = opened_run(dataset, epsilon, records), min(1.0, BATCH / records)
+    noise = poisson_noise(account, epsilon, DELTA, rate, EPOCHS * math.ceil(records / BATCH))
+    return run_peer(python, "with_opacus.py", dataset, epsilon, folder, str(noise))
+
+
+def run_peer(python: str, script: str, dataset: str, epsilon: float, folder: str, *more: str) -> list[Score]:
     """A peer's fits with all seeds, in its own environment."""
     files = [f"{seed}={folder}/{dataset}-{seed}.npz" for seed in range(SEEDS)]
-    command = [python, str(HERE / script), str(epsilon), *files]
+    command = [python, str(HERE / script), str(epsilon), *more, *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "failed")
@@ -74,10 +86,10 @@ def _peer_score(found: dict[str, Any], dataset: str, epsilon: float) -> Score:
     split = split_of(dataset, found["seed"])
     if "w" in found:
         w = np.array(found["w"])
-        margins = split.test_X @ w[:-1] + w[-1]
+        margins = split.test_rows @ w[:-1] + w[-1]
     else:
         margins = np.array(found["margins"])
-    return Score(dataset, found["method"], epsilon, found["seed"], *score(margins, split.test_y))
+    return Score(dataset, found["method"], epsilon, found["seed"], *score(margins, split.test_labels))
 
 
 def save_splits(folder: str) -> None:
@@ -86,18 +98,16 @@ def save_splits(folder: str) -> None:
         for seed in range(SEEDS):
             split = split_of(dataset, seed)
             path = f"{folder}/{dataset}-{seed}.npz"
-            np.savez(path, X=split.X, y=split.y, test_X=split.test_X, row_norm=ROW_NORM[dataset])
+            np.savez(path, X=split.X, y=split.y, test_X=split.test_rows, row_norm=ROW_NORM[dataset])
 
 
 def tasks(folder: str, opacus: str | None, diffprivlib: str | None) -> Iterator[Task]:
     """What every comparison needs first, then the other methods of ours, seed by seed."""
     cells = [(dataset, epsilon) for dataset in DATASETS for epsilon in EPSILONS]
-    for name, script, python in (
-        ("Opacus", "with_opacus.py", opacus),
-        ("diffprivlib", "with_diffprivlib.py", diffprivlib),
-    ):
-        for cell in cells if python else ():
-            yield Task(f"{name} {cell}", run_peer, (script, python, *cell, folder))
+    for cell in cells if opacus else ():
+        yield Task(f"Opacus {cell}", run_opacus, (opacus, *cell, folder))
+    for cell in cells if diffprivlib else ():
+        yield Task(f"diffprivlib {cell}", run_peer, (diffprivlib, "with_diffprivlib.py", *cell, folder))
     for seed in range(SEEDS):
         for dataset in DATASETS:
             yield Task(f"non-private {dataset}", fit_non_private, (dataset, seed))
@@ -106,7 +116,7 @@ def tasks(folder: str, opacus: str | None, diffprivlib: str | None) -> Iterator[
             yield Task(f"{DEFAULT} {dataset} {epsilon}", fit_ours, (dataset, DEFAULT, epsilon, seed))
             yield Task(f"auto-clipped {dataset} {epsilon}", fit_auto_clipped, (dataset, epsilon, seed))
     for seed in range(SEEDS):
-        for method in method_names()[1:]:
+        for method in method_names(seed):
             for dataset, epsilon in cells:
                 yield Task(f"{method} {dataset} {epsilon}", fit_ours, (dataset, method, epsilon, seed))
 

@@ -1,4 +1,4 @@
-"""What private models are compared with, in numpy: no privacy, the majority, auto-clipped gradient descent."""
+"""Baselines in numpy: no privacy, the majority, auto-clipped gradient descent."""
 
 import math
 
@@ -22,7 +22,11 @@ def fit_non_private(dataset: str, seed: int) -> Score:
     split = split_of(dataset, seed)
     model = LogisticRegression(C=1e3, max_iter=2_000).fit(split.X, split.y)
     return Score(
-        dataset, "non-private", None, seed, *score(model.decision_function(split.test_X), split.test_y)
+        dataset,
+        "non-private",
+        None,
+        seed,
+        *score(model.decision_function(split.test_rows), split.test_labels),
     )
 
 
@@ -30,8 +34,8 @@ def fit_majority(dataset: str, seed: int) -> Score:
     """The more frequent label for everybody."""
     split = split_of(dataset, seed)
     sign = 1.0 if split.y.mean() > 0.0 else -1.0
-    margins = np.full(len(split.test_y), sign)
-    return Score(dataset, "majority", None, seed, *score(margins, split.test_y))
+    margins = np.full(len(split.test_labels), sign)
+    return Score(dataset, "majority", None, seed, *score(margins, split.test_labels))
 
 
 def gaussian_mu(epsilon: float) -> float:
@@ -47,12 +51,12 @@ def gaussian_mu(epsilon: float) -> float:
 
 
 def fit_auto_clipped(dataset: str, epsilon: float, seed: int) -> Score:
-    """Full gradients, each divided by its norm (Bu et al. 2023), with momentum; step sizes as noisy-gd's rule."""
+    """Full gradients, each divided by its norm (Bu et al. 2023), with momentum; steps as noisy-gd's."""
     split = split_of(dataset, seed)
     X = np.hstack([split.X, np.ones((len(split.X), 1))])
     w = _auto_clipped(X, split.y, gaussian_mu(epsilon), np.random.default_rng(seed))
-    margins = split.test_X @ w[:-1] + w[-1]
-    return Score(dataset, "auto-clipped gd", epsilon, seed, *score(margins, split.test_y))
+    margins = split.test_rows @ w[:-1] + w[-1]
+    return Score(dataset, "auto-clipped gd", epsilon, seed, *score(margins, split.test_labels))
 
 
 def _auto_clipped(X: Floats, y: Floats, mu: float, random: np.random.Generator) -> Floats:

@@ -44,8 +44,8 @@ class Split:
 
     X: Floats
     y: Floats
-    test_X: Floats
-    test_y: Floats
+    test_rows: Floats
+    test_labels: Floats
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _summary(found: list[Score]) -> Summary:
 def best_cells(summaries: Mapping[tuple[str, float | None, str], Summary]) -> list[tuple[str, bool]]:
     """For each cell, who is best of all that have a budget, and whether the default is within its error.
 
-    The error is that of the best: the default must be no further below it than one standard error of its mean.
+    The error is that of the best's mean: the default must not be further below it than that.
     """
     found = []
     for dataset in DATASETS:

@@ -1,39 +1,24 @@
-"""Logistic regression by Opacus, with its PRV accountant; run in an environment that has it.
+"""Logistic regression by Opacus; run in an environment that has it.
 
-Reads rows and labels from an ``.npz`` file and writes one line of JSON for each fit. Settings are those that
-were best on the simulated tables of :mod:`benchmarks.simulations`.
+Reads rows and labels from ``.npz`` files and writes one line of JSON for each fit. The noise is given: see
+:mod:`benchmarks.utility.noise`. Step sizes are those that were best on simulated tables.
 """
 
 import json
 import sys
 import warnings
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from opacus import PrivacyEngine
-from opacus.accountants.utils import get_noise_multiplier
 from torch.utils.data import DataLoader, TensorDataset
 
-BATCH, EPOCHS, CLIP, DELTA = 2048, 20, 1.0, 1e-8
+BATCH, EPOCHS, CLIP = 2048, 20, 1.0
 RATES = {
     "sgd": {0.05: 1.0, 0.1: 2.0, 0.4: 4.0, 1.6: 8.0},
     "adam": {0.05: 0.01, 0.1: 0.02, 0.4: 0.05, 1.6: 0.1},
 }
-
-
-@lru_cache
-def noise_for(epsilon: float, records: int) -> float:
-    """The noise multiplier by the PRV accountant."""
-    found: float = get_noise_multiplier(
-        target_epsilon=epsilon,
-        target_delta=DELTA,
-        sample_rate=min(1.0, BATCH / records),
-        epochs=EPOCHS,
-        accountant="prv",
-    )
-    return found
 
 
 def fit(name: str, rate: float, noise: float, X: Any, y: Any, seed: int) -> Any:
@@ -66,12 +51,12 @@ def fit(name: str, rate: float, noise: float, X: Any, y: Any, seed: int) -> Any:
 
 
 def main() -> None:
-    """``with_opacus.py EPSILON SEED=DATA … [NAME:RATE …]``."""
+    """``with_opacus.py EPSILON NOISE SEED=DATA … [NAME:RATE …]``."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    epsilon = float(sys.argv[1])
-    seeds = [argument.split("=") for argument in sys.argv[2:] if "=" in argument]
-    named = [argument.split(":") for argument in sys.argv[2:] if "=" not in argument]
+    epsilon, noise = float(sys.argv[1]), float(sys.argv[2])
+    seeds = [argument.split("=") for argument in sys.argv[3:] if "=" in argument]
+    named = [argument.split(":") for argument in sys.argv[3:] if "=" not in argument]
     chosen = [(name, float(rate)) for name, rate in named] or [
         (n, rates[epsilon]) for n, rates in RATES.items()
     ]
@@ -79,7 +64,6 @@ def main() -> None:
         with np.load(path) as data:
             X = torch.tensor(data["X"], dtype=torch.float32)
             y = torch.tensor(data["y"] > 0, dtype=torch.float32)
-        noise = noise_for(epsilon, len(X))
         for name, rate in chosen:
             w = fit(name, rate, noise, X, y, int(seed))
             print(

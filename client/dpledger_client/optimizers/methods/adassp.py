@@ -15,6 +15,7 @@ from dpledger_client.objectives.regularizers import L2, Unregularized
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.moments import (
+    noise_of,
     private_row_norm,
     row_norm_item,
     second_moments,
@@ -32,7 +33,7 @@ __all__ = ["AdaSSP"]
 
 @dataclass(frozen=True)
 class AdaSSP(Method):
-    """w = (M + λI)⁻¹v from the noisy means M of xxᵀ and v of tx, with λ by a noisy least eigenvalue (Wang 2018).
+    """w = (M + λI)⁻¹v from noisy means M of xxᵀ and v of tx, λ by a noisy least eigenvalue (Wang 2018).
 
     Parameters
     ----------
@@ -104,10 +105,10 @@ class AdaSSP(Method):
 
         def least(batch: Batch) -> Floats:
             matrix = symmetric(second_moments(batch.X, norm), columns)
-            return np.linalg.eigvalsh(matrix)[:1]
+            return np.asarray(np.linalg.eigvalsh(matrix)[:1], dtype=np.float64)
 
         noisy = float(training.authorized(self._eigenvalue(training.adjacency)).release(least)[0])
         spread = 2.0 * self.eigenvalue_multiplier
-        noise = statistics_release(training.adjacency, self.noise_multiplier).mechanism
-        level = noise.noise_std * math.sqrt(columns * math.log(2.0 * columns**2 / self.failure))
+        noise = noise_of(statistics_release(training.adjacency, self.noise_multiplier))
+        level = noise * math.sqrt(columns * math.log(2.0 * columns**2 / self.failure))
         return max(0.0, level - max(0.0, noisy - spread)) * norm**2 / training.records

@@ -26,10 +26,10 @@ __all__ = ["ApproximateLogistic"]
 
 @dataclass(frozen=True)
 class ApproximateLogistic(Method):
-    """The minimiser of the mean of log 2 − m/2 + c·m² over margins m = y·x·w, from Σ xxᵀ and Σ yx with noise.
+    """The minimiser of the mean of log 2 − m/2 + c·m² over margins m = y·x·w, from noisy Σ xxᵀ and Σ yx.
 
-    A quadratic in the place of log(1 + e^(−m)) makes two sums all that the data are asked for (Huggins, Adams,
-    Broderick 2017; Kulkarni et al. 2021): w = (2cM + λI)⁻¹ v/2 with the noisy means M of xxᵀ and v of yx.
+    A quadratic in the place of log(1 + e^(−m)) makes two sums all that the data are asked for (Huggins,
+    Adams, Broderick 2017; Kulkarni et al. 2021): w = (2cM + λI)⁻¹v/2, M the noisy mean of xxᵀ, v that of yx.
 
     Parameters
     ----------

@@ -14,7 +14,9 @@ from dpledger_client.objectives.linear import Linear
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.moments import (
+    matrix_noise,
     moment_release,
+    noise_of,
     private_row_norm,
     row_norm_item,
     scaled_sum,
@@ -34,6 +36,8 @@ _DAMPING = 0.3
 """Of variances, over their noise."""
 _LONGER = 1.2
 """To how much more than the typical norm scaled rows are shortened for the second moments."""
+_AT_ONCE = 1 << 24
+"""Numbers of scaled rows that are kept during a look, which then makes them once: 128 megabytes."""
 _MOST_CONDITION = 256.0
 """Of the preconditioner; limits what rounding errors of a sum can become in scaled columns."""
 
@@ -42,13 +46,13 @@ _MOST_CONDITION = 256.0
 class PreconditionedGradientDescent(Method):
     """Private moments first, then noisy gradient descent in columns of equal spread, with soft thresholds.
 
-    Four kinds of looks at all records, each a Gaussian release. (1) Counts of rows by norm give a norm R that
-    about nine in ten rows are within. (2) The sums of (x, x²), shortened to R, give each column's mean m and
-    variance v; columns become (x − m)/√(v + 0.3·noise), over the root of their mean square, so that a typical
-    row has norm 1. (3) Optionally, the second-moment matrix M of these; with B ∝ (M + λI)^(−½), λ the spectral
-    norm of M's noise, rows become Bx. (4) ``steps`` noisy gradients in these columns: momentum, and after each
-    step a soft threshold at ``threshold`` times the noise of the mean of all gradients, as the lasso has it.
-    The mean of the second half's iterates is brought back to weights of the columns as they came.
+    Four kinds of looks at all records, each a Gaussian release. (1) Counts of rows by norm give a norm R
+    that about nine in ten rows are within. (2) The sums of (x, x²), shortened to R, give each column's mean m
+    and variance v; columns become (x − m)/√(v + 0.3·noise), over the root of their mean square, so that a
+    typical row has norm 1. (3) Optionally, the second-moment matrix M of these; with B ∝ (M + λI)^(−½), λ the
+    spectral norm of M's noise, rows become Bx. (4) ``steps`` noisy gradients in these columns: momentum, and
+    after each step a soft threshold at ``threshold`` times the noise of the mean of all gradients, as the
+    lasso has it. The mean of the second half's iterates becomes weights of the columns as they came.
 
     Parameters
     ----------
@@ -57,7 +61,7 @@ class PreconditionedGradientDescent(Method):
     clip
         To which norm each record's gradient is shortened, where a typical scaled row has norm 1.
     noise_multiplier, norm_multiplier, moment_multiplier, matrix_multiplier
-        The noise over the sensitivity of each gradient, of (1), (2) and (3); None for the last leaves (3) out.
+        The noise over the sensitivity of each gradient, of (1), of (2) and of (3); None leaves (3) out.
     step_size
         Per parameter: the step is ``step_size`` · the number of columns, as B leaves a curvature that is the
         smaller the more columns there are.
@@ -76,8 +80,8 @@ class PreconditionedGradientDescent(Method):
     -----
     Charge: one Gaussian of all records each, Σ 1/(2·multiplier²) in ρ.
     Sensitivities: (1) 1, or √2 under replace-one; (2) 1 and 2; (3) 1 and √2: see
-    :mod:`dpledger_client.optimizers.support.moments`; (4) ``clip``, or twice that. What a look does with a row
-    depends on that row and on outputs of earlier looks, so that the bound of each holds given these, and
+    :mod:`dpledger_client.optimizers.support.moments`; (4) ``clip``, or twice that. What a look does with a
+    row depends on that row and on outputs of earlier looks, so that the bound of each holds given these, and
     the composition is adaptive. Centring, scaling, thresholds and averages are post-processing.
     The gradient by B is Bᵀ Σ f·r·x with f from ‖Bx‖, so that each term's norm is at most ``clip``; rounding
     errors of the sum grow by the condition of B, which is at most 256, and the limit is lowered by as much.
@@ -146,7 +150,7 @@ class PreconditionedGradientDescent(Method):
         sums: Floats = training.authorized(release).release(
             lambda batch: scaled_sum(_Squared(batch.X, constant), norm)
         )
-        noise = self.moment_multiplier * release.mechanism.sensitivity * norm / training.records  # type: ignore[attr-defined]
+        noise = noise_of(release) * norm / training.records
         first, second = np.split(sums * norm / training.records, 2)
         return _Frame.of(first, second, noise, norm, constant)
 
@@ -160,10 +164,10 @@ class PreconditionedGradientDescent(Method):
             lambda batch: second_moments(frame.rows(batch.X), norm)
         )
         columns, scale = frame.columns, norm**2 / training.records
-        noise = self.matrix_multiplier * release.mechanism.sensitivity * scale  # type: ignore[attr-defined]
+        noise = matrix_noise(release, columns, norm, training.records)
         values, vectors = np.linalg.eigh(symmetric(triangle, columns) * scale)
         values = np.maximum(values, 0.0)
-        damping = max(math.sqrt(2.0 * columns) * noise, float(values[-1]) / (_MOST_CONDITION**2 - 1.0))
+        damping = max(noise, float(values[-1]) / (_MOST_CONDITION**2 - 1.0))
         factors = 1.0 / np.sqrt(values + damping)
         factors /= math.sqrt(float(np.sum(values * factors**2))) or 1.0
         return frame.with_matrix((vectors * factors) @ vectors.T)
@@ -182,7 +186,7 @@ class _Descent:
         self.v = frame.inverse(training.w.reshape(frame.columns, -1))
         self.velocity, self.total = np.zeros_like(self.v), np.zeros_like(self.v)
         self.eta = method.step_size * frame.columns * (1.0 - method.momentum)
-        mean = self.release.mechanism.noise_std / math.sqrt(method.steps) / training.records  # type: ignore[attr-defined]
+        mean = noise_of(self.release) / math.sqrt(method.steps) / training.records
         self.threshold = method.step_size * frame.columns * method.threshold * mean
         self.limit = method.clip * (1.0 - frame.condition * CLIP_MARGIN)
 
@@ -204,7 +208,8 @@ class _Descent:
         at = frame.scaled_weights(self.v)
 
         def compute(batch: Batch) -> Floats:
-            rows = frame.rows(batch.X)
+            scaled = frame.rows(batch.X)
+            rows: Any = scaled[:] if math.prod(scaled.shape) <= _AT_ONCE else scaled
             norms = frame.norms(rows)
             found = objective.clipped_gradient_sum(at.ravel(), rows, batch.y, self.limit, norms)
             return frame.direction(found.reshape(frame.columns, -1)).ravel()
@@ -258,7 +263,7 @@ class _Frame:
     def rows(self, X: Any) -> "_Scaled":
         return _Scaled(X, self)
 
-    def norms(self, rows: "_Scaled") -> Floats | None:
+    def norms(self, rows: Any) -> Floats | None:
         """‖Bx′‖ of each row; None where they are the rows' own."""
         if self.matrix is None:
             return None
@@ -294,7 +299,9 @@ class _Frame:
         if self.constant is not None:
             moved[self.constant] += self.shift @ w
         scaled = moved / self.scale[:, None]
-        return scaled if self.matrix is None else np.linalg.solve(self.matrix, scaled)
+        if self.matrix is None:
+            return scaled
+        return np.asarray(np.linalg.solve(self.matrix, scaled), dtype=np.float64)
 
 
 class _Columns:

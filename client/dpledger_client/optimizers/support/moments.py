@@ -23,6 +23,7 @@ from dpledger_client.releases import Release
 __all__ = [
     "matrix_noise",
     "moment_release",
+    "noise_of",
     "norm_counts",
     "norm_release",
     "private_row_norm",
@@ -110,7 +111,7 @@ def private_row_norm(
 ) -> float:
     """Ask for the counts of rows by norm, and give the norm that about nine in ten rows are within.
 
-    ``rows`` makes other rows of X, each by itself; ``longest`` is over the root of the number of their columns.
+    ``rows`` makes other rows of X, each by itself; ``longest`` is over the root of their number of columns.
     """
     columns = int(rows(training.source.X).shape[1])
     most = longest * math.sqrt(columns)
@@ -156,7 +157,7 @@ def symmetric(triangle: Floats, columns: int) -> Floats:
 
 
 def statistics_release(adjacency: str, multiplier: float) -> Release:
-    """(Σ xxᵀ, Σ tx) of rows of norm at most 1 and targets within [−1, 1], together: √2, or √6 for a replaced one.
+    """(Σ xxᵀ, Σ tx) of rows of norm at most 1 and targets within [−1, 1], together: √2, or √6.
 
     Proof: ‖xxᵀ‖_F² + ‖tx‖² ≤ 2, and where one is replaced ‖xxᵀ − x′x′ᵀ‖_F² ≤ 2 and ‖tx − t′x′‖² ≤ 4.
     """
@@ -166,7 +167,7 @@ def statistics_release(adjacency: str, multiplier: float) -> Release:
 
 
 def statistics_sum(X: Any, targets: Floats, norm: float) -> Floats:
-    """The triangle of Σ xxᵀ/norm², then Σ tx/norm, of rows shortened to ``norm`` and targets cut to [−1, 1]."""
+    """The triangle of Σ xxᵀ/norm², then Σ tx/norm; rows are shortened to ``norm``, targets cut to [−1, 1]."""
     cross = np.zeros(int(X.shape[1]))
     bounded = np.clip(np.where(np.isfinite(targets), targets, 0.0), -1.0, 1.0)
     for part in blocks(X):
@@ -183,7 +184,12 @@ def split_statistics(found: Floats, norm: float, records: int) -> tuple[Floats, 
     return symmetric(triangle, columns) * norm**2 / records, cross * norm / records
 
 
+def noise_of(release: Release) -> float:
+    """The standard deviation of a Gaussian release's noise."""
+    assert isinstance(release.mechanism, Gaussian)
+    return release.mechanism.noise_std
+
+
 def matrix_noise(release: Release, columns: int, norm: float, records: int) -> float:
     """The spectral norm that the noise of a released mean of xxᵀ has, about: √(2d) times an entry's."""
-    noise_std: float = release.mechanism.noise_std
-    return math.sqrt(2.0 * columns) * noise_std * norm**2 / records
+    return math.sqrt(2.0 * columns) * noise_of(release) * norm**2 / records
