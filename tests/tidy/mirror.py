@@ -40,7 +40,11 @@ _LINES = (
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam"),
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/support", "batches stochastic"),
     ("client/optimizers/test_plans.py", f"{_CLIENT}/optimizers/support", "planning"),
-    ("client/optimizers/test_one_call.py", f"{_CLIENT}/optimizers/support/rules", "auto facts gradient room"),
+    (
+        "client/optimizers/test_one_call.py",
+        f"{_CLIENT}/optimizers/support/rules",
+        "adaptive auto distributed facts gradient outputs room selections stochastic",
+    ),
     ("client/optimizers/test_dp_agd.py", f"{_CLIENT}/optimizers/support", "averaged_gradient"),
     ("client/optimizers/test_line_search.py", f"{_CLIENT}/optimizers/methods", "dp_blgd dp_blsgd"),
     ("client/optimizers/test_admm.py", f"{_CLIENT}/optimizers/methods", "mpadmm ssadmm"),

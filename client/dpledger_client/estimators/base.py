@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpledger_client._arrays import Bools, Floats
 from dpledger_client.errors import NotTrained
-from dpledger_client.estimators.charging import Fit
+from dpledger_client.estimators.charging import Fit, Scales
 from dpledger_client.estimators.prepared import Codes, Rows, WithWeights, by_position
 from dpledger_client.estimators.private_bounds import BINS, bin_counts
 from dpledger_client.estimators.scaling import Bounds, Scaling, read_bounds
@@ -79,24 +79,26 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         self.block = block
         self.progress = progress
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Train, asking the account before each look; what is charged is in ``result_``.
 
-        ``sample_weight`` is cut to [0, 1], record by record, and multiplies a record's loss before its
-        gradient is clipped. With ``warm_start`` the training goes on from where the last one ended, with its
-        bounds. Raises :class:`~dpledger_client.NotTrained` where not one step was made.
+        With ``warm_start`` the training goes on from where the last one ended, with its bounds.
+        Raises :class:`~dpledger_client.NotTrained` where not one step was made.
         Only shapes are checked here: an error about a value would tell of the value.
         """
-        return self._fit(X, y, sample_weight, going_on=self.warm_start and hasattr(self, "result_"))
+        return self._fit(X, y, None, going_on=self.warm_start and hasattr(self, "result_"))
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Train on from where the last fit ended, with its bounds; each call is charged anew.
 
         ``classes`` is what scikit-learn passes here; it must be the estimator's own, or None.
         """
-        if classes is not None and list(classes) != list(getattr(self, "classes", None) or classes):
+        self._check_classes(classes)
+        return self._fit(X, y, None, going_on=hasattr(self, "result_"))
+
+    def _check_classes(self, classes: Any) -> None:
+        if classes is not None and list(classes) != list(getattr(self, "classes", None) or ()):
             raise ValueError(f"classes must be those of the estimator, found {classes!r}")
-        return self._fit(X, y, sample_weight, going_on=hasattr(self, "result_"))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, going_on: bool) -> Self:
         validate_data(self, X, reset=not going_on, skip_check_array=True)
@@ -107,7 +109,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         weights = _weights_of(sample_weight, len(labels))
         self._prepare()
         self.objective_ = self._objective()
-        low, high = self._bounds_kept if going_on else self._bounds_given(rows.shape[1])
+        scales = self._scales_kept if going_on else self._scales_given(rows.shape[1])
         fit = Fit(
             account=self.account,
             request=self._request(),
@@ -116,16 +118,17 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             objective=_weighted(self.objective_, weights),
             start=self.result_.w if going_on else None,
             records=self.records,
-            row_norm=float(np.sqrt(rows.shape[1] + self._constant_column)),
+            features=rows.shape[1],
             settings={"reserve": self.reserve, "block": self.block, "progress": self.progress},
         )
 
-        def prepared(low: Floats, high: Floats) -> tuple[Any, Any]:
-            return self._scaled(rows, low, high), _with_weights(self._targets(labels, low, high), weights)
+        def prepared(scales: Scales) -> tuple[Any, Any]:
+            return self._scaled(rows, scales), _with_weights(self._targets(labels, scales), weights)
 
-        result, low, high = fit.train(low, high, prepared, lambda which: self._histogram(rows, labels, which))
+        result, scales = fit.train(scales, prepared, lambda which: self._histogram(rows, labels, which))
         _check_end(result)
-        self.bounds_ = np.stack([low, high], axis=1)
+        self.bounds_ = np.stack([scales.low, scales.high], axis=1)
+        self.constant_ = scales.constant
         self.result_: Result = result
         self.n_iter_ = max(1, result.iterations)
         self._keep(self.result_.w)
@@ -140,34 +143,32 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
             raise ValueError(_TWO_WAYS)
         return None
 
-    def _bounds_given(self, features: int) -> tuple[Floats, Floats]:
+    def _scales_given(self, features: int) -> Scales:
         """The public bounds of each column; no numbers where there are none."""
         if self.bounds is None:
-            return np.full(features, np.nan), np.full(features, np.nan)
-        return read_bounds("bounds", self.bounds, features)
+            return Scales(np.full(features, np.nan), np.full(features, np.nan))
+        return Scales(*read_bounds("bounds", self.bounds, features))
 
-    def _scaling(self, low: Floats, high: Floats) -> Scaling:
+    @property
+    def _scales_kept(self) -> Scales:
+        return Scales(self.bounds_[:, 0], self.bounds_[:, 1], self.constant_)
+
+    def _scaling(self, scales: Scales) -> Scaling:
         """Of the features; without an intercept nothing is shifted, as no weight could undo it."""
         columns = self.n_features_in_
-        if not np.isfinite(high[:columns]).all():
+        low, high = scales.low[:columns], scales.high[:columns]
+        if not np.isfinite(high).all():
             return Scaling.unchanged(columns)
-        return Scaling.within(low[:columns], high[:columns], centre=self._shifts)
+        return Scaling.within(low, high, centre=self.fit_intercept)
 
-    @property
-    def _shifts(self) -> bool:
-        return self.fit_intercept
-
-    def _scaled(self, rows: Any, low: Floats, high: Floats) -> Rows:
-        scaling = self._scaling(low, high)
-        return Rows(rows, intercept=self._constant_column, scaling=scaling if scaling.changes else None)
-
-    @property
-    def _bounds_kept(self) -> tuple[Floats, Floats]:
-        return self.bounds_[:, 0], self.bounds_[:, 1]
+    def _scaled(self, rows: Any, scales: Scales) -> Rows:
+        scaling = self._scaling(scales)
+        constant = scales.constant if self._constant_column else None
+        return Rows(rows, constant=constant, scaling=scaling if scaling.changes else None)
 
     def _histogram(self, rows: Any, labels: Any, which: Bools) -> Floats:
         """The counts of the bins of some columns, block by block."""
-        numbers = Rows(rows, intercept=False)
+        numbers = Rows(rows)
         chosen = which[: numbers.shape[1]]
         total = np.zeros(0)
         if chosen.any():
@@ -187,7 +188,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         """What is minimised."""
 
     @abc.abstractmethod
-    def _targets(self, y: Any, low: Floats, high: Floats) -> Any:
+    def _targets(self, y: Any, scales: Scales) -> Any:
         """The labels as the objective wants them, when they are looked at."""
 
     @abc.abstractmethod
@@ -198,7 +199,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
         """Rows to predict for, checked as scikit-learn does: they are the caller's to show."""
         check_is_fitted(self, "result_")
         checked = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
-        return self._scaled(checked, *self._bounds_kept)[:]
+        return self._scaled(checked, self._scales_kept)[:]
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
@@ -301,7 +302,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         """−1 and 1, or counted from 0."""
         return range(len(self.classes_))
 
-    def _targets(self, y: Any, _low: Floats, _high: Floats) -> Codes:
+    def _targets(self, y: Any, _scales: Scales) -> Codes:
         signed = min(self._codes) < 0
         return Codes(y, self.classes_.tolist(), self._codes, 0.0 if signed else -1.0)
 

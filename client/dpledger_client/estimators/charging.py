@@ -18,14 +18,40 @@ from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives import Objective
 from dpledger_client.optimizers import Method, NonPrivate, Result, Source, minimize
 from dpledger_client.optimizers.support.planning import Item, step_item
-from dpledger_client.optimizers.support.rules import PublicFacts, Request, facts_of, make_plan, returning
+from dpledger_client.optimizers.support.rules import (
+    PublicFacts,
+    Request,
+    facts_of,
+    find_rule,
+    make_plan,
+    returning,
+)
+from dpledger_client.optimizers.support.rules.gradient import usual_norm
 from dpledger_client.optimizers.support.rules.room import Room
 from dpledger_client.releases import Release
 
-__all__ = ["Fit", "Prepared"]
+__all__ = ["Fit", "Scales", "constant_column"]
 
-Prepared: TypeAlias = Callable[[Floats, Floats], tuple[Any, Any]]
-"""From bounds of all columns to rows and labels as the objective wants them; looks at nothing."""
+
+@dataclass(frozen=True)
+class Scales:
+    """What features and targets are scaled by.
+
+    Attributes
+    ----------
+    low, high
+        The bounds of each column; no number where they are to be estimated.
+    constant
+        The value of the intercept's column; no number where the rule is to choose it.
+    """
+
+    low: Floats
+    high: Floats
+    constant: float = math.nan
+
+
+Prepared: TypeAlias = Callable[[Scales], tuple[Any, Any]]
+"""From scales to rows and labels as the objective wants them; looks at nothing."""
 Histogram: TypeAlias = Callable[[Bools], Floats]
 """The counts of some columns' bins, computed after the ledger's yes."""
 
@@ -44,8 +70,8 @@ class Fit:
         What is minimised, and from where; None for the objective's own start.
     records
         The public number, if the dataset was opened without it.
-    row_norm
-        What bounds every row once the bounds are known; None where nothing does.
+    features
+        How many, without the intercept's column.
     settings
         ``reserve``, ``block`` and ``progress``.
     """
@@ -57,34 +83,40 @@ class Fit:
     objective: Objective
     start: Floats | None
     records: int | None
-    row_norm: float | None
+    features: int
     settings: Mapping[str, Any]
 
-    def train(
-        self, low: Floats, high: Floats, prepared: Prepared, histogram: Histogram
-    ) -> tuple[Result, Floats, Floats]:
-        """The result, and the bounds; where ``low`` is no number they are estimated first, and charged."""
+    def train(self, scales: Scales, prepared: Prepared, histogram: Histogram) -> tuple[Result, Scales]:
+        """The result, and the scales; bounds that are no numbers are estimated first, and charged."""
         if self.request is None or not isinstance(self.method, str):
-            return self._as_it_is(low, high, prepared)
+            return self._as_it_is(scales, prepared)
         if self.account is None:
             raise ValueError("account must be given: a fit looks at private data")
-        unknown = np.isnan(low)
-        release = self._release(int(unknown.sum()))
-        facts = self._facts(*prepared(low, high), release)
+        records = Source.of(*prepared(scales), self.account, self.records).records
+        unknown = np.isnan(scales.low)
+        release = _release(Room.of(self.account, self.request), int(unknown.sum()))
+        facts = self._facts(scales, prepared, records, release)
+        if math.isnan(scales.constant):
+            scales = replace(scales, constant=self._constant(facts))
+            facts = replace(facts, row_norm=self._row_norm(scales))
         planned, account = make_plan(facts, self.method)
         with returning(planned, account):
             if release is not None:
                 noisy = account.release(release, lambda: histogram(unknown))
-                low, high = _filled(low, high, unknown, noisy, facts.records, release)
-            result = self._minimize(*prepared(low, high), account, planned.method, {})
-        return replace(result, plan=planned), low, high
+                scales = _filled(scales, unknown, noisy, records, release)
+            result = self._minimize(*prepared(scales), account, planned.method, {})
+        return replace(result, plan=planned), scales
 
-    def _as_it_is(self, low: Floats, high: Floats, prepared: Prepared) -> tuple[Result, Floats, Floats]:
+    def _as_it_is(self, scales: Scales, prepared: Prepared) -> tuple[Result, Scales]:
         """By a method with its own noise; nothing is left for bounds, and columns without stay unchanged."""
-        low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
+        low, high = scales.low, scales.high
+        constant = 1.0 if math.isnan(scales.constant) else scales.constant
+        scales = Scales(
+            np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high), constant
+        )
         asked = {} if self.request is None else vars(self.request)
-        made = self._minimize(*prepared(low, high), self.account, self.method, {**self.options, **asked})
-        return made, low, high
+        options = {**self.options, **asked}
+        return self._minimize(*prepared(scales), self.account, self.method, options), scales
 
     def _minimize(self, X: Any, y: Any, account: Account | None, method: Any, options: Any) -> Result:
         return minimize(
@@ -99,40 +131,61 @@ class Fit:
             **options,
         )
 
-    def _release(self, columns: int) -> Release | None:
-        """The histogram of unknown columns, for a tenth of what is to be spent."""
-        if not columns:
-            return None
+    def _facts(
+        self, scales: Scales, prepared: Prepared, records: int, release: Release | None
+    ) -> PublicFacts:
         assert self.account is not None
         assert self.request is not None
-        room = Room.of(self.account, self.request)
-        return histogram_release(columns, room.adjacency, math.sqrt(BOUNDS_SHARE) * room.mu)
-
-    def _facts(self, X: Any, y: Any, release: Release | None) -> PublicFacts:
-        assert self.account is not None
-        assert self.request is not None
+        X, y = prepared(scales)
         beside: list[Item] = [] if release is None else [step_item("bounds", release)]
         return facts_of(
             self.account,
             self.request,
-            records=Source.of(X, y, self.account, self.records).records,
+            records=records,
             objective=self.objective,
             dimension=self.objective.dimension(X, y),
             features=int(X.shape[1]),
-            row_norm=self.row_norm,
+            row_norm=self._row_norm(scales),
             start=self.start,
             beside=beside,
             options=self.options,
         )
 
+    def _row_norm(self, scales: Scales) -> float:
+        """No row is longer once its features are within [−1, 1]."""
+        return math.hypot(math.sqrt(self.features), scales.constant)
 
-def _filled(
-    low: Floats, high: Floats, unknown: Bools, noisy: Any, records: int, release: Release
-) -> tuple[Floats, Floats]:
+    def _constant(self, facts: PublicFacts) -> float:
+        assert isinstance(self.method, str)
+        if find_rule(facts, self.method).scales:
+            return 1.0
+        strength = facts.records * facts.room.mu / facts.sensitivity(1.0)
+        return constant_column(strength, self.features)
+
+
+def constant_column(strength: float, features: int) -> float:
+    """The value of the intercept's column, for s = nμ/Δ at a clip of 1.
+
+    1 where there is enough to learn from. Where there is little, so much that the intercept has the share
+    15/s of a row's squared norm: it is then learned before the noise of many weights outweighs it, and the
+    model is no worse than the most frequent class.
+    """
+    share = min(0.95, 15.0 / strength)
+    return max(1.0, usual_norm(features) * math.sqrt(share / (1.0 - share)))
+
+
+def _release(room: Room, columns: int) -> Release | None:
+    """The histogram of unknown columns, for a tenth of what is to be spent."""
+    if not columns:
+        return None
+    return histogram_release(columns, room.adjacency, math.sqrt(BOUNDS_SHARE) * room.mu)
+
+
+def _filled(scales: Scales, unknown: Bools, noisy: Any, records: int, release: Release) -> Scales:
     """The bounds, with those that were released in the place of unknown ones."""
     mechanism = release.mechanism
     assert isinstance(mechanism, Gaussian)
     found = bounds_from(noisy, int(unknown.sum()), records, mechanism.noise_std)
-    low, high = low.copy(), high.copy()
+    low, high = scales.low.copy(), scales.high.copy()
     low[unknown], high[unknown] = found
-    return low, high
+    return replace(scales, low=low, high=high)

@@ -1,7 +1,7 @@
 """Linear models: logistic regression, support vector machines, least squares."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from dpledger_client._arrays import Bools, Floats
 from dpledger_client._checks import check_choice
 from dpledger_client.estimators.base import PrivateClassifier, PrivateEstimator, Probabilities
+from dpledger_client.estimators.charging import Scales
 from dpledger_client.estimators.prepared import Targets
 from dpledger_client.estimators.private_bounds import bin_counts
 from dpledger_client.estimators.scaling import Bounds, Scaling, read_bounds
@@ -30,12 +31,30 @@ __all__ = ["PrivateLinearRegression", "PrivateLinearSVC", "PrivateLogisticRegres
 class _Linear(PrivateEstimator):
     """Parameters that are the weights of columns."""
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train, asking the account before each look; what is charged is in ``result_``.
+
+        ``sample_weight`` is cut to [0, 1], record by record, and multiplies a record's loss before its
+        gradient is clipped. With ``warm_start`` the training goes on from where the last one ended, with its
+        bounds. Raises :class:`~dpledger_client.NotTrained` where not one step was made.
+        Only shapes are checked here: an error about a value would tell of the value.
+        """
+        return self._fit(X, y, sample_weight, going_on=self.warm_start and hasattr(self, "result_"))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train on from where the last fit ended, with its bounds; each call is charged anew.
+
+        ``classes`` is what scikit-learn passes here; it must be the estimator's own, or None.
+        """
+        self._check_classes(classes)
+        return self._fit(X, y, sample_weight, going_on=hasattr(self, "result_"))
+
     def _split(self, w: Floats) -> tuple[Floats, Any]:
         """Weights of columns in the caller's units, and the intercept, of each margin."""
         margins = w.reshape(self.n_features_in_ + self.fit_intercept, -1).T
-        scaling = self._scaling(*self._bounds_kept)
+        scaling = self._scaling(self._scales_kept)
         if self.fit_intercept:
-            return scaling.weights(margins[:, :-1], margins[:, -1])
+            return scaling.weights(margins[:, :-1], margins[:, -1] * self.constant_)
         return scaling.weights(margins, np.zeros(len(margins)))
 
     def _keep(self, w: Floats) -> None:
@@ -230,27 +249,28 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     def _objective(self) -> Objective:
         return LeastSquares(self.regularizer)
 
-    def _bounds_given(self, features: int) -> tuple[Floats, Floats]:
-        """Of the features, and last of the target."""
-        low, high = super()._bounds_given(features)
+    def _scales_given(self, features: int) -> Scales:
+        """Bounds of the features, and last of the target, which is centred: its intercept is small."""
+        given = super()._scales_given(features)
         if self.target_bounds is not None:
             least, most = read_bounds("target_bounds", self.target_bounds, 1)
         else:
             least, most = np.full((2, 1), np.nan if self._request() is not None else 1.0)
             least = -least
-        return np.append(low, least), np.append(high, most)
+        return Scales(np.append(given.low, least), np.append(given.high, most), constant=1.0)
 
-    def _target_scaling(self, low: Floats, high: Floats) -> Scaling:
+    def _target_scaling(self, scales: Scales) -> Scaling:
         """Targets are centred, unless there is no intercept that could undo it."""
-        least, most = float(low[-1]), float(high[-1])
+        low, high = scales.low[-1:], scales.high[-1:]
+        least, most = float(low[0]), float(high[0])
         if not self.fit_intercept:
-            return Scaling.within(low[-1:], high[-1:], centre=False)
+            return Scaling.within(low, high, centre=False)
         reach = most - least
         factor = 2.0 / reach if reach > 0.0 else 0.0
-        return Scaling(low[-1:], high[-1:], np.array([least + reach / 2.0]), np.array([factor]))
+        return Scaling(low, high, np.array([least + reach / 2.0]), np.array([factor]))
 
-    def _targets(self, y: Any, low: Floats, high: Floats) -> Targets:
-        return Targets(y, self._target_scaling(low, high))
+    def _targets(self, y: Any, scales: Scales) -> Targets:
+        return Targets(y, self._target_scaling(scales))
 
     def _histogram(self, rows: Any, labels: Any, which: Bools) -> Floats:
         found = super()._histogram(rows, labels, which)
@@ -263,7 +283,7 @@ class PrivateLinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
 
     def _target_units(self) -> tuple[float, float]:
         """Half the width of the target's bounds, and their middle."""
-        scaling = self._target_scaling(*self._bounds_kept)
+        scaling = self._target_scaling(self._scales_kept)
         factor = float(scaling.factor[0])
         return (1.0 / factor if factor else 0.0), float(scaling.shift[0])
 

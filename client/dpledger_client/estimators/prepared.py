@@ -47,21 +47,21 @@ class _Prepared:
 
 
 class Rows(_Prepared):
-    """Rows as floating-point numbers, dense and scaled, with a column of ones if there is an intercept."""
+    """Rows as floating-point numbers, dense and scaled, with a constant column if there is an intercept."""
 
-    def __init__(self, X: Any, *, intercept: bool, scaling: Scaling | None = None) -> None:
+    def __init__(self, X: Any, *, constant: float | None = None, scaling: Scaling | None = None) -> None:
         super().__init__(X)
-        self._intercept = intercept
+        self._constant = constant
         self._scaling = scaling
-        self.shape = len(self), int(X.shape[1]) + intercept
+        self.shape = len(self), int(X.shape[1]) + (constant is not None)
         self.ndim = 2
-        self.constant_column = int(X.shape[1]) if intercept else None
+        self.constant_column = None if constant is None else int(X.shape[1])
 
     def _convert(self, taken: Any) -> Floats:
         dense = super()._convert(taken.toarray() if hasattr(taken, "toarray") else taken)
-        if not self._intercept:
+        if self._constant is None:
             return dense if self._scaling is None else self._scaling.apply(dense)
-        wide = np.ones((len(dense), self.shape[1]))
+        wide = np.full((len(dense), self.shape[1]), self._constant)
         if self._scaling is None:
             wide[:, :-1] = dense
         else:

@@ -21,7 +21,14 @@ from dpledger_client.optimizers.support.projections import (
     Simplex,
 )
 from dpledger_client.optimizers.support.results import Charge, Iterate, Record, Result
-from dpledger_client.optimizers.support.rules import Request, TrainingPlan, facts_of, make_plan, returning
+from dpledger_client.optimizers.support.rules import (
+    Request,
+    TrainingPlan,
+    facts_of,
+    make_plan,
+    make_shared_plan,
+    returning,
+)
 from dpledger_client.optimizers.training import (
     AuthorizedBatch,
     Batch,
@@ -296,12 +303,16 @@ def _planned(
     records: int | Sequence[int] | None,
     w0: Any,
     options: Mapping[str, Any],
-) -> tuple[TrainingPlan, Account]:
+) -> tuple[TrainingPlan, Account | Sequence[Account]]:
     """What the rule makes of a request, by public numbers alone."""
     if not isinstance(method, str):
         raise ValueError("epsilon, delta and spend go with a method's name: a method has its noise already")
-    if not isinstance(account, Account) or isinstance(records, Sequence):
-        raise ValueError("epsilon, delta and spend need one account, and one number of records")
+    if account is None:
+        raise ValueError("account must be given: epsilon, delta and spend are what it is asked for")
+    if not isinstance(account, Account):
+        return make_shared_plan(sources_of(X, y, account, records), request, method, options), account
+    if isinstance(records, Sequence):
+        raise ValueError("records must be one number for one account")
     source = Source.of(X, y, account, records)
     start = None if w0 is None else parameters(w0)
     shape: tuple[int, ...] = tuple(getattr(source.X, "shape", ()))

@@ -69,7 +69,7 @@ def test_bounds_that_are_not_public_are_paid_for_out_of_the_same_request(
 
     purposes = [entry["purpose"] for entry in charged_entries(dataset)]
     assert purposes[0] == "bounds"
-    assert set(purposes[1:]) == {"gradient"}
+    assert "gradient" in purposes[1:]
     assert model.result_.plan.items[0]["name"] == "bounds"
     assert dataset.budget().fraction < 0.02
     assert model.score(X, y) > 0.85
@@ -193,8 +193,8 @@ def test_a_weight_of_zero_is_an_absent_record_and_none_counts_more_than_one(ledg
         np.testing.assert_allclose(model.fit(X[kept], y[kept]).result_.w, found, rtol=1e-9)
     with pytest.raises(ValueError, match="one entry per row"):
         model.fit(X, y, sample_weight=weights[1:])
-    with pytest.raises(ValueError, match="linear models"):
-        PrivateMLPClassifier(account, classes=(0, 1), method=QUICK).fit(X, y, sample_weight=weights)
+    with pytest.raises(TypeError, match="sample_weight"):
+        PrivateMLPClassifier(account, classes=(0, 1), method=QUICK).fit(X, y, sample_weight=weights)  # type: ignore[call-arg]
 
 
 def test_parameters_of_a_method_are_parameters_of_the_estimator(ledger: Ledger) -> None:

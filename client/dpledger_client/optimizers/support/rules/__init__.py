@@ -7,7 +7,7 @@ here reads a value of the data: ``docs/rule.md`` has the rules and where their c
 import contextlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of
 from dpledger_client.optimizers.support.rules import (
     adaptive,
+    distributed,
     gradient,
     moments,
     outputs,
@@ -27,6 +28,7 @@ from dpledger_client.optimizers.support.rules import (
 from dpledger_client.optimizers.support.rules.auto import choose
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts, Request
 from dpledger_client.optimizers.support.rules.room import Room
+from dpledger_client.optimizers.training import Source
 
 __all__ = [
     "RULES",
@@ -36,7 +38,9 @@ __all__ = [
     "Rule",
     "TrainingPlan",
     "facts_of",
+    "find_rule",
     "make_plan",
+    "make_shared_plan",
     "returning",
 ]
 
@@ -45,11 +49,13 @@ class Rule(NamedTuple):
     """A method's rule, and the kind of budget that an allocation of its own has inside.
 
     ``plan`` composes steps that are fixed in advance exactly; ``zcdp`` adds up what is chosen on the way;
-    ``rdp-order`` adds up curves at the order that is best for what is planned.
+    ``rdp-order`` adds up curves at the order that is best for what is planned. ``scales`` says that the
+    method scales rows by itself, so that the intercept's column stays 1.
     """
 
     choose: Callable[[PublicFacts], Method | Choice]
     inside: str = "plan"
+    scales: bool = False
 
 
 RULES = {
@@ -127,18 +133,23 @@ def facts_of(
     )
 
 
+def find_rule(facts: PublicFacts, method: str) -> Rule:
+    """The rule of a method, or of the one that ``auto`` is."""
+    name = choose(facts) if method == "auto" else method
+    if name not in RULES:
+        raise ValueError(
+            f"{name} has no rule: give its parameters without epsilon, delta and spend, or choose one of "
+            f"{', '.join(RULES)}"
+        )
+    return RULES[name]
+
+
 def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
     """Choose the parameters, and allocate where the budget is shared; gives the plan, and what to train with.
 
     ``facts.options`` are parameters of the method that are to be other than the rule's.
     """
-    name = choose(facts) if method == "auto" else method
-    rule = RULES.get(name)
-    if rule is None:
-        raise ValueError(
-            f"{name} has no rule: give its parameters without epsilon, delta and spend, or choose one of "
-            f"{', '.join(RULES)}"
-        )
+    rule = find_rule(facts, method)
     room = facts.room.inside(rule.inside)
     chosen = rule.choose(replace(facts, room=room))
     made = chosen if isinstance(chosen, Choice) else Choice(chosen, _items(chosen, facts))
@@ -163,6 +174,18 @@ def returning(planned: TrainingPlan | None, account: Any) -> Iterator[None]:
             with contextlib.suppress(DPLedgerError):
                 account.dataset.return_allocation(planned.allocation, "the training failed before a release")
         raise
+
+
+def make_shared_plan(
+    sources: Sequence[Source], request: Request, method: str, options: Mapping[str, Any]
+) -> TrainingPlan:
+    """The same for several participants, each of whom spends the request on a budget of its own.
+
+    What each asks for depends on its noise, so that the plan has no items.
+    """
+    if method not in ("auto", "a-ddp"):
+        raise ValueError(f"{method} trains one account: several need a-ddp")
+    return TrainingPlan(distributed.a_ddp(sources, request, options), request, ())
 
 
 def _items(method: Method, facts: PublicFacts) -> tuple[Item, ...]:

@@ -18,7 +18,7 @@ from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.planning import Item, Setting, start_of, step_item
 from dpledger_client.optimizers.support.projections import L2Ball
 from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts
-from dpledger_client.optimizers.support.rules.gradient import CLIP, reach
+from dpledger_client.optimizers.support.rules.gradient import CLIP, reach, step_size, usual_norm
 
 __all__ = ["mpadmm", "nsgd", "objective_perturbation", "output_perturbation", "rsgd_ar"]
 
@@ -56,7 +56,7 @@ def mpadmm(facts: PublicFacts) -> Method:
     steps, clip = given["steps"], given["clip"]
     multiplier = facts.room.multiplier(steps)
     strength = facts.records * math.sqrt(steps) / (facts.sensitivity(clip) * multiplier)
-    given.setdefault("step_size", reach(strength) * strength / steps)
+    given.setdefault("step_size", step_size(facts, strength, steps))
     given.setdefault("penalty", 0.5 / (given["step_size"] * steps))
     moved = model_sensitivity(clip, given["step_size"], given["penalty"], facts.records, facts.adjacency)
     given.setdefault("noise_std", multiplier * moved)
@@ -106,7 +106,7 @@ def _passes(facts: PublicFacts, kind: Any, more: dict[str, Any], lengths: float)
 def _bounded(facts: PublicFacts) -> dict[str, Any]:
     """The norm to which rows are shortened: about that of a row whose values are spread over [−1, 1]."""
     longest = math.inf if facts.row_norm is None else facts.row_norm
-    usual = math.sqrt(0.12 * (facts.features or 1) + 1.0)
+    usual = math.hypot(usual_norm(facts.features or 1), 1.0)
     projected = {"projection": L2Ball(_RADIUS)} if isinstance(facts.objective, LeastSquares) else {}
     return {"row_norm": float(min(longest, usual)), **projected, **facts.options}
 
@@ -121,7 +121,7 @@ def _slope(facts: PublicFacts, row_norm: float) -> float:
 def _path(facts: PublicFacts, row_norm: float) -> float:
     """Ση: with Δ = 2RΣη/n and noise of Δ/μ, a weight moves by k where Ση = k·nμ/(2R)."""
     strength = facts.records * facts.room.mu / (2.0 * _slope(facts, row_norm))
-    return reach(strength) * strength
+    return reach(strength, facts.features) * strength
 
 
 def _largest_step(facts: PublicFacts, row_norm: float) -> float:

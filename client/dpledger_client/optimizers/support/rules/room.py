@@ -57,6 +57,7 @@ class Room:
     allocates: bool
     beside: tuple[Item, ...] = ()
     reasons: list[Unproven] = field(default_factory=list, compare=False, repr=False)
+    known: dict[str, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, account: Account, request: Request, *, beside: tuple[Item, ...] = ()) -> "Room":
@@ -180,9 +181,10 @@ class Room:
         """Whether steps that are fixed in advance are within (ε, δ); a share is what is granted."""
         if self.request.epsilon is None:
             return True
-        if self.accounting == "zcdp":
-            total = math.fsum(step["times"] * self._cost(step, "rho") for step in steps)
-            return total <= self._goal("zcdp")["rho"]
+        if self.accounting in _SCALARS:
+            notion, power = _SCALARS[self.accounting]
+            total = math.fsum(step["times"] * self._cost(step, notion) ** power for step in steps)
+            return total * _ROOM <= self._goal(self.accounting)[notion] ** power
         if self._only_gaussians(steps):
             squares = math.fsum(step["times"] * self._cost(step, "mu") ** 2 for step in steps)
             return math.sqrt(squares) * _ROOM <= self._goal("gdp")["mu"]
@@ -206,18 +208,21 @@ class Room:
         query = {"releases": step["releases"], "sample": step["sample"], "adjacency": self.adjacency}
         found = self.account.dataset.ledger.ask("costs", query)["cost"][notion]
         if found is None:
+            names = ", ".join(str(release["mechanism"]) for release in step["releases"])
             raise ValueError(
-                f"a {self.accounting} budget adds up {notion}, and none is known of {step['releases']} on "
-                f"{step['sample']}: take another method, or a dataset whose budget is shared or rdp"
+                f"{self.account.dataset.name} has a budget of {self.accounting}, which adds up {notion}, and "
+                f"none is known of {names} on {step['sample']}: take another method, or a dataset whose "
+                "budget is shared or rdp"
             )
         return float(found)
 
     def _goal(self, notion: str) -> dict[str, float]:
-        """The most of a notion that (ε, δ) allows."""
-        goal = {"notion": "approximate", "epsilon": self.request.epsilon, "delta": self.request.delta}
-        query = {"goal": goal, "to": {"notion": notion}}
-        found: dict[str, float] = self.account.dataset.ledger.ask("conversions", query)["guarantee"]
-        return found
+        """The most of a notion that (ε, δ) allows, asked for once."""
+        if notion not in self.known:
+            goal = {"notion": "approximate", "epsilon": self.request.epsilon, "delta": self.request.delta}
+            query = {"goal": goal, "to": {"notion": notion}}
+            self.known[notion] = self.account.dataset.ledger.ask("conversions", query)["guarantee"]
+        return self.known[notion]
 
     def _granted(self, steps: Sequence[dict[str, Any]]) -> bool:
         """Whether the budget would grant all of them, of the share that is asked for."""

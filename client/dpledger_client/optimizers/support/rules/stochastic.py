@@ -14,7 +14,7 @@ from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.batches import sample_at, sample_of
 from dpledger_client.optimizers.support.planning import Setting, start_of
 from dpledger_client.optimizers.support.rules.facts import PublicFacts
-from dpledger_client.optimizers.support.rules.gradient import CLIP, reach
+from dpledger_client.optimizers.support.rules.gradient import CLIP, step_size
 
 __all__ = ["dp_adam", "dp_sgd", "sgd_advanced", "sgd_moments", "ssadmm"]
 
@@ -66,7 +66,7 @@ def ssadmm(facts: PublicFacts) -> Method:
         given["noise_multiplier"] = facts.room.multiplier(steps, sample)
     strength = given["rate"] * facts.records * math.sqrt(steps)
     strength /= facts.sensitivity(clip) * given["noise_multiplier"]
-    given.setdefault("step_size", reach(strength) * strength / steps)
+    given.setdefault("step_size", step_size(facts, strength, steps))
     given.setdefault("penalty", 0.5 / (given["step_size"] * steps))
     return SubsampledADMM(**given)
 
@@ -89,7 +89,7 @@ def _noise(facts: PublicFacts, given: dict[str, Any]) -> float:
 def _step_size(facts: PublicFacts, given: dict[str, Any], noise: float, momentum: float) -> float:
     size = float(given["batch_size"]) * math.sqrt(given["steps"])
     strength = size / (facts.sensitivity(given["clip"]) * noise)
-    return reach(strength) * strength / int(given["steps"]) * (1.0 - momentum)
+    return step_size(facts, strength, given["steps"], momentum)
 
 
 def _calibrated(facts: PublicFacts, kind: type[SGDAdvanced] | type[SGDMoments]) -> Method:
