@@ -1,8 +1,8 @@
 """The noise of a peer's DP-SGD, by privacy-loss distributions.
 
-Opacus calibrates by its PRV accountant, whose bound is above the true ε by up to its ``eps_error``, 0.01 unless
-set: a fifth of ε = 0.05. The service's own distributions are within 0.02 % of the least noise, so that peers
-get no more noise than PRV would ask for, and mostly less.
+Opacus calibrates by its PRV accountant, whose bound is above the true ε by up to its ``eps_error``, 0.01
+unless set: a fifth of ε = 0.05. The service's own distributions are within 0.02 % of the least noise, so that
+peers get no more noise than PRV would ask for, and mostly less.
 """
 
 from dpledger_client import Account

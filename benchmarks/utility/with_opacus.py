@@ -16,9 +16,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 BATCH, EPOCHS, CLIP = 2048, 20, 1.0
 RATES = {
-    "sgd": {0.05: 1.0, 0.1: 2.0, 0.4: 4.0, 1.6: 8.0},
-    "adam": {0.05: 0.01, 0.1: 0.02, 0.4: 0.05, 1.6: 0.1},
+    "sgd": {0.05: 0.1, 0.1: 0.3, 0.4: 1.0, 1.6: 10.0},
+    "adam": {0.05: 0.03, 0.1: 0.1, 0.4: 0.1, 1.6: 0.1},
 }
+"""The best of a grid of factors of about three on simulated tables, for 320 noisy steps in numpy."""
 
 
 def fit(name: str, rate: float, noise: float, X: Any, y: Any, seed: int) -> Any:

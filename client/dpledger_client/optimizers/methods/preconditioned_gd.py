@@ -143,7 +143,7 @@ class PreconditionedGradientDescent(Method):
         return Release(Gaussian(sensitivity, noise), purpose="gradient")
 
     def _scaled(self, training: Training) -> "_Frame":
-        """Looks (1) and (2)."""
+        """(1) and (2)."""
         constant = self._constant(training.source.X)
         norm = private_row_norm(training, self.norm_multiplier, self.longest, lambda X: _Squared(X, constant))
         release = moment_release(training.adjacency, self.moment_multiplier)
@@ -155,7 +155,7 @@ class PreconditionedGradientDescent(Method):
         return _Frame.of(first, second, noise, norm, constant)
 
     def _preconditioned(self, training: Training, frame: "_Frame") -> "_Frame":
-        """Look (3)."""
+        """(3)."""
         if self.matrix_multiplier is None:
             return frame
         release = second_moments_release(training.adjacency, self.matrix_multiplier)
@@ -178,7 +178,7 @@ class PreconditionedGradientDescent(Method):
 
 
 class _Descent:
-    """Looks (4): where the descent is, and the mean of the second half of its iterates."""
+    """(4): where the descent is, and the mean of the second half of its iterates."""
 
     def __init__(self, method: PreconditionedGradientDescent, training: Training, frame: "_Frame") -> None:
         self.method, self.training, self.frame = method, training, frame

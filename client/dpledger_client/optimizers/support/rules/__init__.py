@@ -62,7 +62,7 @@ RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
     "adassp": Rule(moments.adassp),
     "approximate-logistic": Rule(moments.approximate_logistic),
-    "preconditioned-gd": Rule(preconditioned.preconditioned_gd),
+    "preconditioned-gd": Rule(preconditioned.preconditioned_gd, scales=True),
     "dp-sgd": Rule(stochastic.dp_sgd),
     "dp-adam": Rule(stochastic.dp_adam),
     "sgd-advanced": Rule(stochastic.sgd_advanced),

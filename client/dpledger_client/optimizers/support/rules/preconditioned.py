@@ -8,7 +8,7 @@ from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.rules.facts import PublicFacts
 from dpledger_client.optimizers.support.rules.moments import with_shares
 
-__all__ = ["preconditioned_gd"]
+__all__ = ["MOST_COLUMNS", "preconditioned_gd"]
 
 _MATRIX = "matrix_multiplier"
 SHARES = {"norm_multiplier": 0.02, "moment_multiplier": 0.05, _MATRIX: 0.1}
