@@ -9,7 +9,7 @@ import pytest
 from dpledger_client import Ledger, insecure_testing_noise
 from dpledger_client._arrays import Floats
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.objectives import Logistic, Softmax
+from dpledger_client.objectives import LeastSquares, Logistic, Softmax
 from dpledger_client.optimizers import minimize
 from dpledger_client.optimizers.methods.adassp import AdaSSP
 from dpledger_client.optimizers.methods.approximate_logistic import ApproximateLogistic
@@ -136,6 +136,20 @@ def test_parameters_out_of_range_are_refused(method: Any, parameters: dict[str, 
     assert method(**good)
     with pytest.raises(ValueError, match=next(iter(parameters))):
         method(**(good | parameters))
+
+
+def test_adassp_by_its_rule_is_near_least_squares(ledger: Ledger) -> None:
+    random = np.random.default_rng(5)
+    X = random.uniform(-1.0, 1.0, size=(4_000, 3))
+    y = np.clip(X @ [0.5, -0.3, 0.1] + 0.1 * random.normal(size=4_000), -1.0, 1.0)
+    budget = {"accounting": "shared", "epsilon": 2.0, "delta": 1e-6}
+    dataset = ledger.dataset(fresh_name()).open(budget, records=len(X))
+    result = minimize(
+        LeastSquares(), X, y, account=dataset.run("job"), method="adassp", epsilon=2.0, delta=1e-6
+    )
+    [allocation] = dataset.allocations()
+    assert allocation["remaining"]["fraction"] < 0.01
+    np.testing.assert_allclose(result.w, [0.5, -0.3, 0.1], atol=0.05)
 
 
 def test_objectives_that_are_not_proven_are_refused(ledger: Ledger) -> None:

@@ -86,7 +86,9 @@ class DPSGD(Method):
             raise ValueError(f"momentum must be below 1, found {self.momentum!r}")
 
     def items(self, setting: Setting) -> list[Item]:
-        return [gradient.item(times) for gradient, times in self._parts(setting)]
+        parts = self._parts(setting)
+        names = ["sgd"] if len(parts) == 1 else [f"sgd-{part}" for part in range(1, len(parts) + 1)]
+        return [gradient.item(times, name) for name, (gradient, times) in zip(names, parts, strict=True)]
 
     def train(self, training: Training) -> None:
         average = Average(self.average)
