@@ -36,6 +36,11 @@ _LINES = (
     ("client/optimizers/test_ranking.py", _CLIENT, "ranking_metrics"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers", "training"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/methods", "noisy_gd"),
+    (
+        "client/optimizers/test_moments.py",
+        f"{_CLIENT}/optimizers/methods",
+        "adassp approximate_logistic preconditioned_gd",
+    ),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/support", "base results schedules"),
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam"),
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/support", "batches stochastic"),
@@ -43,7 +48,7 @@ _LINES = (
     (
         "client/optimizers/test_one_call.py",
         f"{_CLIENT}/optimizers/support/rules",
-        "adaptive auto distributed facts gradient outputs room selections stochastic",
+        "adaptive auto distributed facts gradient outputs preconditioned room selections stochastic",
     ),
     ("client/optimizers/test_dp_agd.py", f"{_CLIENT}/optimizers/support", "averaged_gradient"),
     ("client/optimizers/test_line_search.py", f"{_CLIENT}/optimizers/methods", "dp_blgd dp_blsgd"),

@@ -16,7 +16,7 @@ from tests.client.optimizers.test_contract import fresh_name
 RECORDS = 4_000
 ONCE = ("nsgd", "rsgd-ar", "output-perturbation")
 """They are proven under replace-one."""
-UNNAMED = ("priv-br", "private-majority", "dp-blsgd", "dp-blsgd-ac")
+UNNAMED = ("priv-br", "private-majority", "adassp", "dp-blsgd", "dp-blsgd-ac")
 """They minimise something else than a loss of margins, or take long to be solved for."""
 TARGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 KINDS: dict[str, dict[str, Any]] = {

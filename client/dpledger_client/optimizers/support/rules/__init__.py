@@ -19,7 +19,9 @@ from dpledger_client.optimizers.support.rules import (
     adaptive,
     distributed,
     gradient,
+    moments,
     outputs,
+    preconditioned,
     selections,
     stochastic,
 )
@@ -59,6 +61,9 @@ class Rule(NamedTuple):
 
 RULES = {
     "noisy-gd": Rule(gradient.noisy_gd),
+    "adassp": Rule(moments.adassp),
+    "approximate-logistic": Rule(moments.approximate_logistic),
+    "preconditioned-gd": Rule(preconditioned.preconditioned_gd, scales=True),
     "dp-sgd": Rule(stochastic.dp_sgd),
     "dp-adam": Rule(stochastic.dp_adam),
     "sgd-advanced": Rule(stochastic.sgd_advanced),
