@@ -55,8 +55,8 @@ def reach(strength: float, features: int | None = None) -> float:
     √(s/500) within [1, 3], as more exact data bear larger weights; less where rows are so long that the noise
     of their margins, about k times their norm, would outweigh what is learned.
     """
-    least = 1.0 if features is None else min(1.0, strength / (20.0 * usual_norm(features) ** 2))
-    return min(3.0, max(1.0, math.sqrt(strength / 500.0))) * least
+    exact = 1.0 if features is None else min(1.0, strength / (20.0 * usual_norm(features) ** 2))
+    return min(3.0, max(1.0, math.sqrt(strength / 500.0))) * exact**4
 
 
 def usual_norm(features: int) -> float:
