@@ -165,8 +165,8 @@ def minimize(
     own = _own_target(method, epsilon, delta, options)
     planned: TrainingPlan | None = None
     if not own and (epsilon, delta, spend) != (None, None, None):
-        wanted = Request(epsilon, delta, spend)
-        planned, account = _planned(method, wanted, objective, X, y, account, records, w0, options)
+        asked = Request(epsilon, delta, spend)
+        planned, account = _planned(method, asked, objective, X, y, account, records, w0, options)
         method, options = planned.method, {}
     chosen = _chosen(method, {**options, **own})
     if isinstance(chosen, NonPrivate):
@@ -176,6 +176,11 @@ def minimize(
     settings = {"w0": w0, "reserve": reserve, "block": block, "callback": callback, "progress": progress}
     with returning(planned, account):
         result = _run(chosen, objective, X, y, account, records, **settings)
+    return _with_plan(result, planned, account)
+
+
+def _with_plan(result: Result, planned: TrainingPlan | None, account: Any) -> Result:
+    """The result with its plan; an allocation that nothing was asked of is given back."""
     if not result.charges:
         return_unused(planned, account)
     return replace(result, plan=planned)
