@@ -10,6 +10,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
+DIFFPRIVLIB_VENV := .venv-diffprivlib
 DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
 BIN := $(VENV)/bin
@@ -29,7 +30,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,11 +134,17 @@ bench-queries: install ## time authorizations beside 5,000 queries against autho
 bench-neighbours: install ## time one tenant's authorizations beside another's attacks against without them, on both databases
 	$(BIN)/python -m benchmarks.neighbours
 
+bench-one-call: install ## fit the estimator with nothing but epsilon, delta, classes and bounds on 18 datasets, beside the majority
+	$(BIN)/python -m benchmarks.one_call
+
+bench-utility: install $(TORCH_VENV)/.installed $(DIFFPRIVLIB_VENV)/.installed ## compare private models on Adult and Bank with Opacus, diffprivlib and no privacy, within 15 minutes
+	$(BIN)/python -m benchmarks.utility --opacus $(TORCH_VENV)/bin/python --diffprivlib $(DIFFPRIVLIB_VENV)/bin/python
+
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(AUDIT_VENV)/.installed: Makefile
@@ -168,6 +175,12 @@ TORCH := torch==2.13.0 opacus==1.6.0
 $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) pytest
+	@touch $@
+
+# By itself: it needs a scikit-learn older than ours.
+$(DIFFPRIVLIB_VENV)/.installed: Makefile
+	$(PYTHON) -m venv $(DIFFPRIVLIB_VENV)
+	$(DIFFPRIVLIB_VENV)/bin/python $(PIP_INSTALL) 'diffprivlib>=0.6.6,<0.7'
 	@touch $@
 
 $(BENCH_VENV)/.installed: pyproject.toml client/pyproject.toml

@@ -29,8 +29,8 @@ X, y = load_breast_cancer(return_X_y=True)
 means = [30, 40, 200, 2500, 0.2, 0.4, 0.5, 0.2, 0.3, 0.1]
 errors = [3, 5, 22, 550, 0.03, 0.14, 0.4, 0.05, 0.08, 0.03]
 worst = [40, 50, 250, 4300, 0.22, 1.1, 1.25, 0.3, 0.7, 0.21]
-scaled = (2.0 * X / np.array(means + errors + worst) - 0.8) / np.sqrt(X.shape[1])
-X_train, X_test, y_train, y_test = train_test_split(scaled, y, test_size=0.25, random_state=0)
+largest = np.array(means + errors + worst)
+X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=0)
 print(f"{len(X_train)} private records of {X_train.shape[1]} features")
 
 # %% Somebody who may opens a dataset with a budget. From here on, what is spent is spent.
@@ -46,15 +46,15 @@ account = dataset.run("count")
 malignant = account.release(Gaussian(sensitivity=1.0, noise_std=15.0), lambda: float(np.sum(y_train == 0)))
 print(f"about {malignant:.0f} malignant cases, budget left {dataset.budget().fraction:.1%}")
 
-# %% A model, as scikit-learn has them: one request for all steps, and what was not used comes back.
-method = DPSGD(steps=60, batch_size=64, clip=1.0, noise_multiplier=4.0, step_size=4.0, average="weighted")
+# %% A model in one call: what it may cost, and what is public. A rule chooses the rest.
 model = PrivateLogisticRegression(
-    dataset.run("estimator"), classes=(0, 1), method=method, regularizer=L2(1e-3), reserve=60
+    dataset.run("estimator"), spend=0.3, classes=(0, 1), bounds=[(0.0, most) for most in largest]
 )
 model.fit(X_train, y_train)
 print(f"test accuracy {model.score(X_test, y_test):.3f}, budget left {dataset.budget().fraction:.1%}")
 
-# %% The same step by step, twice, with less noise: the second time the budget ends on the way.
+# %% Step by step and by hand, twice, with less noise: the second time the budget ends on the way.
+scaled, test = ((2.0 * rows / largest - 0.8) / np.sqrt(len(largest)) for rows in (X_train, X_test))
 paths: dict[str, list[float]] = {}
 signs = 2.0 * y_train - 1.0
 for noise in (3.0, 1.5):
@@ -66,13 +66,13 @@ for noise in (3.0, 1.5):
 
     result = minimize(
         Logistic(L2(1e-3)),
-        X_train,
+        scaled,
         signs,
         account=dataset.run(f"sgd-{noise}"),
         method=DPSGD(steps=60, batch_size=64, clip=1.0, noise_multiplier=noise, step_size=4.0),
         callback=note,
     )
-    accuracy = np.mean((X_test @ result.w > 0.0) == y_test)
+    accuracy = np.mean((test @ result.w > 0.0) == y_test)
     print(
         f"noise multiplier {noise}: {result.iterations} steps, {result.stop_reason}, "
         f"test accuracy {accuracy:.3f}, budget left {path[-1]:.1%}"

@@ -17,12 +17,13 @@ import pytest
 
 import dpledger_client
 from dpledger_client import Ledger, Poisson, objectives, optimizers
+from dpledger_client.estimators import PrivateLogisticRegression
 from dpledger_client.objectives import ranking
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *sorted((ROOT / "docs" / "optimizers").glob("*.md")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("client", "estimators")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("client", "estimators", "rule")),
 ]
 RECORDS = 10_000
 LIKE_PYTHON = re.compile(
@@ -84,8 +85,9 @@ class Scene:
     def _noted(self, minimize: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any, **options: Any) -> Any:
             result = minimize(*arguments, **options)
-            least = options.get("steps", 1) if options["method"] not in OTHERWISE else 1
-            self.train_passes.append((options["method"], result.iterations >= least))
+            method = options.get("method", "auto")
+            least = options.get("steps", 1) if method not in OTHERWISE else 1
+            self.train_passes.append((method, result.iterations >= least))
             return result
 
         return noted
@@ -147,7 +149,18 @@ def _handled(names: dict[str, Any]) -> None:
     names |= {"steps_left": 20, "step": dpledger_client.Gaussian(1.0, 4.0)}
 
 
+def _imported(names: dict[str, Any]) -> None:
+    names["PrivateLogisticRegression"] = PrivateLogisticRegression
+    names["account"] = (
+        names["ledger"]
+        .dataset("people")
+        .open({"accounting": "shared", "epsilon": 3.0, "delta": 1e-5}, records=RECORDS)
+        .run("job")
+    )
+
+
 PREPARED: dict[str, Callable[[dict[str, Any]], None]] = {
+    "rule": _imported,
     "ranking": _ranked,
     "distributed": _shared,
     "pate": _voted,

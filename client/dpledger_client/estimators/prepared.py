@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from dpledger_client._arrays import Bools, Floats, as_numbers
+from dpledger_client.estimators.scaling import Scaling
 
-__all__ = ["Codes", "Rows", "Targets", "by_position"]
+__all__ = ["Codes", "Rows", "Targets", "WithWeights", "by_position"]
 
 
 def by_position(data: Any) -> Any:
@@ -46,17 +47,26 @@ class _Prepared:
 
 
 class Rows(_Prepared):
-    """Rows as floating-point numbers, dense, with a column of ones if there is an intercept."""
+    """Rows as floating-point numbers, dense and scaled, with a constant column if there is an intercept."""
 
-    def __init__(self, X: Any, *, intercept: bool) -> None:
+    def __init__(self, X: Any, *, constant: float | None = None, scaling: Scaling | None = None) -> None:
         super().__init__(X)
-        self._intercept = intercept
-        self.shape = len(self), int(X.shape[1]) + intercept
+        self._constant = constant
+        self._scaling = scaling
+        self.shape = len(self), int(X.shape[1]) + (constant is not None)
         self.ndim = 2
+        self.constant_column = None if constant is None else int(X.shape[1])
 
     def _convert(self, taken: Any) -> Floats:
         dense = super()._convert(taken.toarray() if hasattr(taken, "toarray") else taken)
-        return np.hstack([dense, np.ones((len(dense), 1))]) if self._intercept else dense
+        if self._constant is None:
+            return dense if self._scaling is None else self._scaling.apply(dense)
+        wide = np.full((len(dense), self.shape[1]), self._constant)
+        if self._scaling is None:
+            wide[:, :-1] = dense
+        else:
+            self._scaling.apply(dense, wide[:, :-1])
+        return wide
 
 
 class Codes(_Prepared):
@@ -94,13 +104,35 @@ def _is(one: Any, other: Any) -> bool:
 
 
 class Targets(_Prepared):
-    """Numbers, cut to within ``bound`` of zero."""
+    """Numbers, cut to bounds and scaled."""
 
-    def __init__(self, y: Any, bound: float) -> None:
+    def __init__(self, y: Any, scaling: Scaling | None = None) -> None:
         super().__init__(y)
         self.shape = (len(self),)
         self.ndim = 1
-        self._bound = bound
+        self._scaling = scaling
 
     def _convert(self, taken: Any) -> Floats:
-        return np.clip(super()._convert(taken), -self._bound, self._bound)
+        numbers = super()._convert(taken)
+        return numbers if self._scaling is None else self._scaling.apply(numbers)
+
+
+class WithWeights:
+    """Labels, and beside each its record's weight, cut to [0, 1]; what is no number weighs nothing."""
+
+    def __init__(self, labels: Any, weights: Any) -> None:
+        self._labels = labels
+        self._weights = weights
+        self.shape = (len(labels), 2)
+        self.ndim = 2
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, rows: Any) -> Floats:
+        weights = as_numbers(self._weights[rows])
+        return np.stack([self._labels[rows], np.clip(np.nan_to_num(weights), 0.0, 1.0)], axis=-1)
+
+    def watched(self) -> Any:
+        """What tells whether the data changed."""
+        return [self._labels.watched(), self._weights]

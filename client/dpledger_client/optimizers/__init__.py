@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from dpledger_client.errors import BudgetExhausted
@@ -21,7 +21,15 @@ from dpledger_client.optimizers.support.projections import (
     Simplex,
 )
 from dpledger_client.optimizers.support.results import Charge, Iterate, Record, Result
-from dpledger_client.optimizers.support.rules import Request, TrainingPlan, make_plan
+from dpledger_client.optimizers.support.rules import (
+    Request,
+    TrainingPlan,
+    facts_of,
+    make_plan,
+    make_shared_plan,
+    return_unused,
+    returning,
+)
 from dpledger_client.optimizers.training import (
     AuthorizedBatch,
     Batch,
@@ -75,6 +83,9 @@ METHODS = {
     "sgd-advanced": "sgd_advanced.SGDAdvanced",
     "sgd-moments": "sgd_moments.SGDMoments",
     "noisy-gd": "noisy_gd.NoisyGradientDescent",
+    "adassp": "adassp.AdaSSP",
+    "approximate-logistic": "approximate_logistic.ApproximateLogistic",
+    "preconditioned-gd": "preconditioned_gd.PreconditionedGradientDescent",
     "nsgd": "nsgd.NSGD",
     "rsgd-ar": "rsgd_ar.RSGDAR",
     "dp-agd": "dp_agd.DPAGD",
@@ -154,11 +165,11 @@ def minimize(
     Result
         Also when the budget ends: the last good iterate, with ``stop_reason`` ``budget-exhausted``.
     """
-    own = _own_target(method, epsilon, delta)
+    own = _own_target(method, epsilon, delta, options)
     planned: TrainingPlan | None = None
     if not own and (epsilon, delta, spend) != (None, None, None):
-        wanted = Request(epsilon, delta, spend)
-        planned, account = _planned(method, wanted, X, y, account, records, options)
+        asked = Request(epsilon, delta, spend)
+        planned, account = _planned(method, asked, objective, X, y, account, records, w0, options)
         method, options = planned.method, {}
     chosen = _chosen(method, {**options, **own})
     if isinstance(chosen, NonPrivate):
@@ -166,7 +177,16 @@ def minimize(
     if account is None:
         raise ValueError(f"account must be given: {chosen.name} looks at private data")
     settings = {"w0": w0, "reserve": reserve, "block": block, "callback": callback, "progress": progress}
-    return replace(_run(chosen, objective, X, y, account, records, **settings), plan=planned)
+    with returning(planned, account):
+        result = _run(chosen, objective, X, y, account, records, **settings)
+    return _with_plan(result, planned, account)
+
+
+def _with_plan(result: Result, planned: TrainingPlan | None, account: Any) -> Result:
+    """The result with its plan; an allocation that nothing was asked of is given back."""
+    if not result.charges:
+        return_unused(planned, account)
+    return replace(result, plan=planned)
 
 
 def _run(
@@ -263,35 +283,62 @@ def _train(method: Method, training: Training) -> Result:
 
 
 def _own_target(
-    method: str | Method | NonPrivate, epsilon: float | None, delta: float | None
+    method: str | Method | NonPrivate,
+    epsilon: float | None,
+    delta: float | None,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """An ε and δ that are parameters of the method itself, as some baselines have them."""
+    """An ε and δ that are parameters of the method itself, as some baselines have them.
+
+    Where other parameters are left open, or δ is given to a method that is charged a pure ε, the rule makes
+    the method's own ε of them.
+    """
     if not isinstance(method, str) or method == "auto" or epsilon is None:
         return {}
-    names = {field.name for field in fields(find_method(method))}  # type: ignore[arg-type]
-    if "epsilon" not in names:
+    found = {field.name: field for field in fields(find_method(method))}  # type: ignore[arg-type]
+    given = {"epsilon": epsilon} if delta is None else {"epsilon": epsilon, "delta": delta}
+    if not set(given) <= set(found):
         return {}
-    if delta is not None and "delta" not in names:
-        raise ValueError(f"delta must be None: {method} is charged a pure ε")
-    return {"epsilon": epsilon} if delta is None else {"epsilon": epsilon, "delta": delta}
+    required = {
+        name for name, field in found.items() if field.default is MISSING and field.default_factory is MISSING
+    }
+    return given if required <= {*given, *options} else {}
 
 
 def _planned(
     method: str | Method | NonPrivate,
     request: Request,
+    objective: Objective,
     X: Any,
     y: Any,
     account: Account | Sequence[Account] | None,
     records: int | Sequence[int] | None,
+    w0: Any,
     options: Mapping[str, Any],
-) -> tuple[TrainingPlan, Account]:
+) -> tuple[TrainingPlan, Account | Sequence[Account]]:
     """What the rule makes of a request, by public numbers alone."""
     if not isinstance(method, str):
         raise ValueError("epsilon, delta and spend go with a method's name: a method has its noise already")
-    if not isinstance(account, Account) or isinstance(records, Sequence):
-        raise ValueError("epsilon, delta and spend need one account, and one number of records")
-    number = Source.of(X, y, account, records).records
-    return make_plan(account, "noisy-gd" if method == "auto" else method, request, number, options)
+    if account is None:
+        raise ValueError("account must be given: epsilon, delta and spend are what it is asked for")
+    if not isinstance(account, Account):
+        return make_shared_plan(sources_of(X, y, account, records), request, method, options), account
+    if isinstance(records, Sequence):
+        raise ValueError("records must be one number for one account")
+    source = Source.of(X, y, account, records)
+    start = None if w0 is None else parameters(w0)
+    shape: tuple[int, ...] = tuple(getattr(source.X, "shape", ()))
+    facts = facts_of(
+        account,
+        request,
+        records=source.records,
+        objective=objective,
+        dimension=objective.dimension(source.X, source.y) if start is None else len(start),
+        features=int(shape[1]) if len(shape) == 2 else None,
+        start=start,
+        options=options,
+    )
+    return make_plan(facts, method)
 
 
 def _chosen(method: str | Method | NonPrivate, options: dict[str, Any]) -> Method | NonPrivate:

@@ -45,6 +45,14 @@ def _tail_of_heavy_ball(X: Floats, y: Floats) -> Floats:
     return np.asarray(np.mean(iterates[STEPS // 2 :], axis=0))
 
 
+def _nesterov(X: Floats, y: Floats) -> Floats:
+    w, velocity = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for _ in range(STEPS):
+        velocity = 0.8 * velocity + _mean_gradient(w - ETA * 0.8 * velocity, X, y)
+        w = w - ETA * velocity
+    return w
+
+
 def _rho(result: Result) -> float:
     return result.iterations / (2.0 * 4.0**2)
 
@@ -65,6 +73,16 @@ CASES = [
         ),
         objective=Logistic(L2(LAMBDA)),
         textbook=_tail_of_heavy_ball,
+        rho=_rho,
+        repeats=4,
+    ),
+    Case(
+        name="noisy-gd, Nesterov",
+        method=NoisyGradientDescent(
+            STEPS, clip=1.5, noise_multiplier=4.0, step_size=ETA, momentum=0.8, nesterov=True
+        ),
+        objective=Logistic(L2(LAMBDA)),
+        textbook=_nesterov,
         rho=_rho,
         repeats=4,
     ),

@@ -87,6 +87,21 @@ CASES = [
         repeats=4,
     ),
     Case(
+        name="dp-sgd with noise that decays",
+        method=DPSGD(
+            STEPS,
+            batch_size=30,
+            clip=1.5,
+            noise_multiplier=2.0,
+            step_size=0.5,
+            momentum=0.7,
+            noise_factors=(1.5, 1.0, 0.75),
+        ),
+        objective=Logistic(L2(LAMBDA)),
+        textbook=_momentum,
+        repeats=4,
+    ),
+    Case(
         name="dp-sgd of one record, projected, averaged, replace-one",
         method=DPSGD(
             STEPS,

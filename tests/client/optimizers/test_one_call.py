@@ -8,11 +8,18 @@ import pytest
 from dpledger_client import Dataset, Ledger
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import Logistic
+from dpledger_client.objectives.ranking import BayesRank, LinearScorer
 from dpledger_client.optimizers import minimize
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
+from dpledger_client.optimizers.support.rules import RULES
+from tests.client.optimizers.cases_ranking import FEATURES, ranking
 from tests.client.optimizers.test_contract import fresh_name
 
 RECORDS = 4_000
+ONCE = ("nsgd", "rsgd-ar", "output-perturbation")
+"""They are proven under replace-one."""
+UNNAMED = ("priv-br", "private-majority", "adassp", "dp-blsgd", "dp-blsgd-ac")
+"""They minimise something else than a loss of margins, or take long to be solved for."""
 TARGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 KINDS: dict[str, dict[str, Any]] = {
     "shared": {"accounting": "shared", **TARGET},
@@ -39,11 +46,10 @@ def test_one_call_spends_what_it_was_given_and_learns(ledger: Ledger, kind: str,
     dataset = _open(ledger, kind, adjacency=adjacency)
     X, y = _data()
     result = minimize(Logistic(), X, y, account=dataset.run("job"), **TARGET)
-    assert (result.stop_reason, result.iterations) == ("finished", 100)
+    assert (result.stop_reason, result.iterations) == ("finished", result.plan.method.planned_steps)
     assert dataset.budget().fraction < 0.02
     assert np.mean(np.sign(X @ result.w) == y) > 0.9
-    [item] = result.plan.items
-    assert item["times"] == 100
+    assert result.plan.items[-1]["times"] == result.iterations
     if kind == "shared":
         [allocation] = dataset.allocations()
         assert allocation["name"] == result.plan.allocation
@@ -88,7 +94,7 @@ def test_more_than_is_left_is_refused_before_anything_is_asked(ledger: Ledger) -
         ({"spend": float("nan")}, "spend must be"),
         ({"epsilon": -1.0, "delta": 1e-6}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"epsilon": 1.0, "delta": 1e-6, "method": "dp-agd"}, "no rule"),
+        ({"epsilon": 1.0, "delta": 1e-6, "method": "a-ddp"}, "no rule"),
         ({}, "method must be named"),
         ({"epsilon": 1.0, "delta": 1e-6, "method": NoisyGradientDescent(1, 1.0, 1.0, 1.0)}, "method's name"),
     ],
@@ -104,16 +110,103 @@ def test_an_epsilon_that_is_a_methods_own_parameter_stays_one(ledger: Ledger) ->
     account = _open(ledger, "zcdp").run("job")
     result = minimize(Logistic(), X, y, account=account, method="private-majority", epsilon=0.1)
     assert result.plan is None
-    with pytest.raises(ValueError, match="pure"):
-        minimize(Logistic(), X, y, account=account, method="private-majority", **TARGET)
 
 
-def test_a_step_is_as_long_as_the_noise_allows(ledger: Ledger) -> None:
-    """ηT = k·nμ/Δ, of which momentum 0.9 takes nine tenths; k = √(nμ/(500Δ)) within [1, 3]."""
+def test_a_step_is_as_long_as_the_noise_and_the_curvature_allow(ledger: Ledger) -> None:
+    """ηT = k·nμ/Δ, of which momentum 0.9 takes nine tenths; k = √(nμ/(500Δ)) within [1, 3]; 38/L at most."""
     X, y = _data()
     dataset = _open(ledger, "gdp")
-    method = minimize(Logistic(), X, y, account=dataset.run("a"), **TARGET).plan.method
-    strength = RECORDS * 0.2367
+    asked: dict[str, Any] = {"method": "noisy-gd", **TARGET}
+    method = minimize(Logistic(), X, y, account=dataset.run("a"), **asked).plan.method
+    strength = RECORDS * 0.2367 / method.clip
     assert method.step_size * method.steps / 0.1 == pytest.approx(
         np.sqrt(strength / 500.0) * strength, rel=1e-3
     )
+    many = minimize(Logistic(), X, y, account=_open(ledger, "gdp").run("a"), records=10**9, **asked)
+    assert many.plan.method.step_size == pytest.approx(38.0 / ((0.12 * 5 + 1.0) / 4.0))
+
+
+@pytest.mark.parametrize("method", [name for name in RULES if name not in UNNAMED])
+def test_every_method_trains_by_its_rule(ledger: Ledger, method: str) -> None:
+    adjacency = "replace-one" if method in ONCE else "add-remove"
+    dataset = _open(ledger, "shared", adjacency=adjacency)
+    X, y = _data()
+    result = minimize(Logistic(), X, y, account=dataset.run("job"), method=method, **TARGET)
+    assert result.stop_reason in ("finished", "planned-budget-used")
+    [allocation] = dataset.allocations()
+    assert allocation["remaining"]["fraction"] < 0.03
+    assert np.mean(np.sign(X @ result.w) == y) > (0.6 if method in ("privgene", "sgd-advanced") else 0.8)
+
+
+@pytest.mark.parametrize(
+    "method", ["privgene", "private-majority", "dp-agd", "mpadmm", "output-perturbation"]
+)
+def test_rules_know_budgets_that_add_up_mu(ledger: Ledger, method: str) -> None:
+    dataset = _open(ledger, "gdp", adjacency="replace-one")
+    X, y = _data()
+    result = minimize(Logistic(), X, y, account=dataset.run("job"), method=method, **TARGET)
+    assert result.iterations > 0
+    assert dataset.budget().fraction < 0.05
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gdp"])
+def test_a_budget_that_cannot_add_up_a_methods_steps_says_so(ledger: Ledger, accounting: str) -> None:
+    dataset = _open(ledger, accounting)
+    X, y = _data()
+    with pytest.raises(ValueError, match=f"a budget of {accounting}"):
+        minimize(Logistic(), X, y, account=dataset.run("job"), method="dp-sgd", **TARGET)
+    assert len(list(dataset.entries())) == 1
+
+
+def test_participants_spend_each_on_a_budget_of_its_own(ledger: Ledger) -> None:
+    X, y = _data()
+    budget = {"accounting": "rdp", **TARGET}
+    several = [ledger.dataset(fresh_name()).open(budget, records=n) for n in (1_000, 3_000)]
+    accounts = [dataset.run("job") for dataset in several]
+    parts = [slice(0, 1_000), slice(1_000, 4_000)]
+    result = minimize(
+        Logistic(), [X[part] for part in parts], [y[part] for part in parts], account=accounts, **TARGET
+    )
+    assert (result.method, result.stop_reason) == ("a-ddp", "finished")
+    assert all(dataset.budget().fraction < 0.02 for dataset in several)
+    assert np.mean(np.sign(X @ result.w) == y) > 0.85
+
+
+def test_an_allocation_is_spent_by_its_own_kind_of_budget(ledger: Ledger) -> None:
+    dataset = _open(ledger, "shared")
+    X, y = _data()
+    inside = dataset.run("job").allocate("part", epsilon=0.5, delta=5e-7, budget={"accounting": "zcdp"})
+    result = minimize(Logistic(), X, y, account=inside, epsilon=0.5, delta=5e-7)
+    assert (result.stop_reason, result.plan.allocation) == ("finished", None)
+    [allocation] = dataset.allocations()
+    assert allocation["remaining"]["fraction"] < 0.02
+
+
+@pytest.mark.parametrize("method", ["priv-br", "noisy-gd"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_rankings_have_a_rule_too(ledger: Ledger, method: str, adjacency: str) -> None:
+    X, y = ranking(lists=300)
+    budget = {"accounting": "shared", "epsilon": 5.0, "delta": 1e-5}
+    dataset = ledger.dataset(fresh_name()).open(budget, records=300, adjacency=adjacency)
+    more: dict[str, Any] = {"documents": X} if method == "priv-br" else {}
+    objective = BayesRank(LinearScorer(FEATURES), k=2)
+    result = minimize(
+        objective, X, y, account=dataset.run("job"), method=method, epsilon=5.0, delta=1e-5, **more
+    )
+    assert result.stop_reason == "finished"
+    assert objective.loss(result.w, X, y) < objective.loss(np.zeros(FEATURES), X, y) - 0.05
+    if method == "priv-br":
+        with pytest.raises(ValueError, match="documents must be given"):
+            minimize(objective, X, y, account=dataset.run("job"), method=method, epsilon=1.0, delta=1e-6)
+
+
+def test_a_line_search_on_samples_is_solved_for_too(ledger: Ledger) -> None:
+    dataset = _open(ledger, "shared")
+    X, y = _data()
+    result = minimize(
+        Logistic(), X, y, account=dataset.run("job"), method="dp-blsgd", searches=5, steps=5, **TARGET
+    )
+    assert (result.stop_reason, result.iterations) == ("finished", 5)
+    [allocation] = dataset.allocations()
+    assert allocation["budget"]["accounting"] == "rdp-order"
+    assert allocation["remaining"]["fraction"] < 0.01

@@ -65,6 +65,10 @@ EXPORTS = {
     """,
     "optimizers.methods": "",
     "optimizers.support": "",
+    "optimizers.support.rules": (
+        "Choice PublicFacts RULES Request Rule TrainingPlan facts_of find_rule make_plan make_shared_plan "
+        "return_unused returning"
+    ),
 }
 """What each package of the client exports. A name taken from here breaks somebody's program."""
 

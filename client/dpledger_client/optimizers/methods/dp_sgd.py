@@ -1,13 +1,15 @@
 """DP-SGD: noisy gradients of random samples, one record or a batch at a time."""
 
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import ClassVar
 
 import numpy as np
 
-from dpledger_client._checks import check_choice, check_non_negative
+from dpledger_client._checks import check_choice, check_non_negative, check_numbers
+from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
-from dpledger_client.optimizers.support.planning import Item, Setting
+from dpledger_client.optimizers.support.planning import Facts, Item, Setting
 from dpledger_client.optimizers.support.projections import NoProjection, Projection
 from dpledger_client.optimizers.support.schedules import StepSize
 from dpledger_client.optimizers.support.stochastic import (
@@ -41,6 +43,9 @@ class DPSGD(Method):
     noise_multiplier
         The noise's standard deviation over the sensitivity of the sum of clipped gradients, which is
         ``clip`` under add-remove and twice that under replace-one.
+    noise_factors
+        The noise of equal parts of the steps, over ``noise_multiplier``: (1.3, 1.0, 0.8) decays in three
+        parts. It is planned, so that it cannot follow the data.
     step_size
         A number, or a function of the iteration: see :mod:`dpledger_client.optimizers.support.schedules`.
     momentum
@@ -54,9 +59,9 @@ class DPSGD(Method):
     Notes
     -----
     Each step is charged the subsampled Gaussian at its sampling rate. Momentum, projection and averages
-    are post-processing. All steps are one description, so that ``reserve=`` asks for many at once. Two
-    things are not as published: the noisy sum is divided by the public expected size instead of the sample's
-    own, and sampling without replacement is charged at twice the clip, as replace-one needs.
+    are post-processing. All steps of a part are one description, so that ``reserve=`` asks for many at once.
+    Two things are not as published: the noisy sum is divided by the public expected size instead of the
+    sample's own, and sampling without replacement is charged at twice the clip, as replace-one needs.
     """
 
     name: ClassVar[str] = "dp-sgd"
@@ -68,23 +73,30 @@ class DPSGD(Method):
     momentum: float = 0.0
     projection: Projection = field(default_factory=NoProjection)
     average: str = "last"
+    noise_factors: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         check_sampling(self.steps, self.batch_size, self.clip, self.noise_multiplier)
+        factors = check_numbers("noise_factors", self.noise_factors)
+        if not 0 < len(factors) <= self.steps or min(factors) <= 0.0:
+            raise ValueError(f"noise_factors must be above 0, at most one per step, found {factors!r}")
+        object.__setattr__(self, "noise_factors", factors)
         check_choice("average", self.average, AVERAGES)
         if check_non_negative("momentum", self.momentum) >= 1.0:
             raise ValueError(f"momentum must be below 1, found {self.momentum!r}")
 
     def items(self, setting: Setting) -> list[Item]:
-        return [NoisyGradient.of(setting, self.batch_size, self.clip, self.noise_multiplier).item(self.steps)]
+        parts = self._parts(setting)
+        names = ["sgd"] if len(parts) == 1 else [f"sgd-{part}" for part in range(1, len(parts) + 1)]
+        return [gradient.item(times, name) for name, (gradient, times) in zip(names, parts, strict=True)]
 
     def train(self, training: Training) -> None:
-        gradient = NoisyGradient.of(training, self.batch_size, self.clip, self.noise_multiplier)
         average = Average(self.average)
         w = self.projection(training.w)
         velocity = np.zeros_like(w)
         averages, projects = self.average != "last", not isinstance(self.projection, NoProjection)
-        for eta in step_sizes(self.step_size, self.steps):
+        gradients = chain.from_iterable(repeat(*part) for part in self._parts(training))
+        for eta, gradient in zip(step_sizes(self.step_size, self.steps), gradients, strict=True):
             if averages:
                 average.add(w)
             found = gradient.at(training, w)
@@ -93,3 +105,11 @@ class DPSGD(Method):
             if projects:
                 w = self.projection(w)
             training.record(w, output=average.mean, step_size=eta)
+
+    def _parts(self, facts: Facts) -> list[tuple[NoisyGradient, int]]:
+        """The step of each part, and how often it is taken."""
+        parts = len(self.noise_factors)
+        ends = [self.steps * (part + 1) // parts for part in range(parts)]
+        noise = [noise_for_multiplier(self.noise_multiplier, factor) for factor in self.noise_factors]
+        made = [NoisyGradient.of(facts, self.batch_size, self.clip, each) for each in noise]
+        return [(each, end - start) for each, start, end in zip(made, [0, *ends], ends, strict=False)]

@@ -6,7 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from dpledger_client._arrays import Floats
-from dpledger_client._checks import check_choice, check_count, check_non_negative, check_positive
+from dpledger_client._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_non_negative,
+    check_positive,
+)
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
@@ -42,6 +48,8 @@ class NoisyGradientDescent(Method):
         ``tail``: the mean of the iterates of the second half, in which the noise averages out.
     momentum
         m of the heavy ball, in [0, 1): v ← m·v + g, w ← Π(w − ηv) (Polyak 1964).
+    nesterov
+        Take the gradient where the momentum leads, at w − ηm·v (Nesterov 1983).
 
     Notes
     -----
@@ -57,6 +65,7 @@ class NoisyGradientDescent(Method):
     projection: Projection = field(default_factory=NoProjection)
     average: str = "last"
     momentum: float = 0.0
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
@@ -65,6 +74,7 @@ class NoisyGradientDescent(Method):
         check_choice("average", self.average, ("last", "uniform", "tail"))
         if check_non_negative("momentum", self.momentum) >= 1.0:
             raise ValueError(f"momentum must be below 1, found {self.momentum!r}")
+        check_flag("nesterov", self.nesterov)
 
     def items(self, setting: Setting) -> list[Item]:
         return [step_item("gradient", self._release(setting.adjacency), times=self.steps)]
@@ -77,7 +87,8 @@ class NoisyGradientDescent(Method):
             if self.average == "uniform":
                 total += w
             eta = step_size_at(self.step_size, iteration)
-            velocity = self.momentum * velocity + self._gradient(training, release, w)
+            ahead = w - eta * self.momentum * velocity if self.nesterov else w
+            velocity = self.momentum * velocity + self._gradient(training, release, ahead)
             w = self.projection(w - eta * velocity)
             if self.average == "tail" and iteration > self.steps // 2:
                 total += w

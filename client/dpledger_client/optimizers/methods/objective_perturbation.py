@@ -147,12 +147,15 @@ class ObjectivePerturbation(Method):
 
     def train(self, training: Training) -> None:
         problem = self._problem(training.objective, training.records)
-        mechanism = self._mechanism(problem, training.adjacency, len(training.w))
+        release = self.release(training.objective, training.records, training.adjacency, len(training.w))
         start = training.w
-        w: Floats = training.authorized(Release(mechanism, purpose="model")).release(
-            lambda batch: problem.solver(batch, start)
-        )
+        w: Floats = training.authorized(release).release(lambda batch: problem.solver(batch, start))
         training.record(w, curvature=problem.curvature)
+
+    def release(self, objective: Objective, records: int, adjacency: str, dimension: int) -> Release:
+        """What it asks for, from public facts alone."""
+        problem = self._problem(objective, records)
+        return Release(self._mechanism(problem, adjacency, dimension), purpose="model")
 
     def _problem(self, objective: Objective, records: int) -> "_Problem":
         if not isinstance(objective, Linear) or objective.classes is not None:

@@ -45,9 +45,9 @@ class NoisyGradient:
         )
         return cls(sample, release, clip, sample.expected_size(facts.records))
 
-    def item(self, times: int) -> Item:
+    def item(self, times: int, name: str = "sgd") -> Item:
         """So many of these steps, for a plan."""
-        return step_item("sgd", self.release, self.sample, times)
+        return step_item(name, self.release, self.sample, times)
 
     @property
     def noise_std(self) -> float:

@@ -1,0 +1,93 @@
+"""Rules of methods that choose step sizes privately on the way."""
+
+import math
+from typing import Any
+
+from dpledger_client.optimizers.methods.dp_agd import DPAGD
+from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
+from dpledger_client.optimizers.methods.dp_blsgd import DPBLSGD, DPBLSGDAC
+from dpledger_client.optimizers.support.base import Method
+from dpledger_client.optimizers.support.line_search import Backtracking
+from dpledger_client.optimizers.support.planning import Item, Setting
+from dpledger_client.optimizers.support.rules.facts import Choice, PublicFacts
+from dpledger_client.optimizers.support.rules.gradient import CLIP
+
+__all__ = ["dp_agd", "dp_blgd", "dp_blsgd", "dp_blsgd_ac"]
+
+LOSS_CLIP = 5.0
+"""Well above log 2, the loss at the start, so that a step's gain on records that are wrong is seen."""
+_SPLITS = 30
+_GRADIENTS = 0.7
+"""The share of ρ that gradients get, where searches are planned by themselves."""
+_FIRST_STEP = 8.0
+_SEARCHES = 40
+_RATE = 0.2
+
+
+def dp_agd(facts: PublicFacts) -> Method | Choice:
+    """ρ of the request for about thirty iterations, half of it for gradients and half for selections.
+
+    A budget that adds up μ² counts a selection by another amount than ρ: there it trains until it is refused.
+    """
+    room = facts.room
+    given = {"gradient_clip": CLIP, "loss_clip": LOSS_CLIP, **facts.options}
+    each = room.rho / (2 * _SPLITS)
+    given = {"gradient_rho": each, "selection_rho": each, **given}
+    if room.accounting == "gdp":
+        return Choice(DPAGD(**given), ())
+    return DPAGD(**{"total_rho": room.rho, **given})
+
+
+def dp_blgd(facts: PublicFacts) -> Method:
+    """Seven tenths of ρ for gradients; the rest is solved for a number of searches by their own cost."""
+    rho = _GRADIENTS * facts.room.rho
+    given = {"gradient_clip": CLIP, "loss_clip": LOSS_CLIP, "step_size": _FIRST_STEP, **facts.options}
+    given = {"searches": _SEARCHES, "total_gradient_rho": rho, **given}
+    given.setdefault("gradient_rho", given["total_gradient_rho"] / given["searches"])
+    if "search_budget" not in given:
+
+        def items(noise: float) -> list[Item]:
+            return DPBLGD(**{**given, "search_budget": 1.0 / noise}).items(_setting(facts))
+
+        given["search_budget"] = 1.0 / facts.room.least(items, 1.0 / math.sqrt(rho))
+    return DPBLGD(**given)
+
+
+def dp_blsgd(facts: PublicFacts) -> Method:
+    """As many gradients as searches, each on a sample of its own, with budgets that stay as they are."""
+    return DPBLSGD(**_line_search(facts, DPBLSGD))
+
+
+def dp_blsgd_ac(facts: PublicFacts) -> Method:
+    """The same; clips shrink where budgets grow, which a plan that is fixed in advance does not let them."""
+    return DPBLSGDAC(**_line_search(facts, DPBLSGDAC))
+
+
+def _line_search(facts: PublicFacts, kind: type[DPBLSGD]) -> dict[str, Any]:
+    """Gradients of noise multiplier x, and searches whose ε_BT is that of the same Gaussian, 1/x."""
+    given = {
+        "rate": max(_RATE, 1.0 / facts.records),
+        "gradient_clip": CLIP,
+        "loss_clip": LOSS_CLIP,
+        "step_size": _FIRST_STEP,
+        "search": Backtracking(max_queries=10, shrinking=0.6),
+        "grows": "never",
+        "searches": _SEARCHES,
+        "smallest_on_failure": True,
+        "steps": _SEARCHES,
+        **facts.options,
+    }
+
+    def budgets(noise: float) -> dict[str, float]:
+        return {"gradient_rho": 0.5 / noise**2, "search_budget": 1.0 / noise}
+
+    def items(noise: float) -> list[Item]:
+        return kind(**{**budgets(noise), **given}).items(_setting(facts))
+
+    if {"gradient_rho", "search_budget"} <= set(given):
+        return given
+    return {**budgets(facts.room.least(items, 2.0)), **given}
+
+
+def _setting(facts: PublicFacts) -> Setting:
+    return Setting(facts.adjacency, facts.records, facts.objective)

@@ -1,0 +1,56 @@
+"""The rule of training with several participants, each with a budget of its own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpledger_client._checks import check_count, check_positive
+from dpledger_client.objectives.base import gradient_sensitivity
+from dpledger_client.optimizers.methods.a_ddp import ADDP
+from dpledger_client.optimizers.support.batches import sample_of
+from dpledger_client.optimizers.support.participants import Participant
+from dpledger_client.optimizers.support.rules.facts import Request
+from dpledger_client.optimizers.support.rules.gradient import CLIP, reach
+from dpledger_client.optimizers.support.rules.room import Room
+from dpledger_client.optimizers.training import Source
+
+__all__ = ["a_ddp"]
+
+_STEPS = 100
+_SHARE = 0.2
+"""Of a participant's records in its batch."""
+
+
+def a_ddp(sources: Sequence[Source], request: Request, options: Mapping[str, Any]) -> ADDP:
+    """Each participant spends the request on its own records, with noise of its own.
+
+    The step size is that of ``noisy-gd`` for the noise of the mean over all participants.
+    """
+    given = {"steps": _STEPS, "clip": CLIP, **options}
+    steps, clip = check_count("steps", given["steps"]), check_positive("clip", given["clip"])
+    fewest = min(source.records for source in sources)
+    given.setdefault("batch_size", max(1, round(_SHARE * fewest)))
+    noises = [_noise(source, request, steps, given["batch_size"]) for source in sources]
+
+    def own(participant: Participant) -> float:
+        return noises[participant.number]
+
+    spread = [
+        gradient_sensitivity(clip, source.adjacency) * noise / min(given["batch_size"], source.records)
+        for source, noise in zip(sources, noises, strict=True)
+    ]
+    strength = len(sources) * math.sqrt(steps) / math.hypot(*spread)
+    given.setdefault("noise_multiplier", own)
+    given.setdefault("step_size", reach(strength) * strength / steps)
+    return ADDP(**given)
+
+
+def _noise(source: Source, request: Request, steps: int, batch_size: int) -> float:
+    room = Room.of(source.account, request)
+    if room.allocates:
+        raise ValueError(
+            f"{source.account.dataset.name} has a shared budget: allocate to each participant first, and "
+            "give the accounts that allocate returns"
+        )
+    sample = sample_of(min(batch_size, source.records), source.records, source.adjacency)
+    return room.multiplier(steps, sample)
