@@ -166,7 +166,12 @@ def test_going_on_starts_where_the_last_fit_ended_and_is_charged_anew(ledger: Le
     X, y = _data()
     dataset = _open(ledger, "gdp")
     model = PrivateLogisticRegression(
-        dataset.run("fit"), classes=(0, 1), spend=0.3, options={"steps": 5}, warm_start=True
+        dataset.run("fit"),
+        classes=(0, 1),
+        spend=0.3,
+        method="noisy-gd",
+        options={"steps": 5},
+        warm_start=True,
     )
     model.fit(X, y)
     bounds, first = model.bounds_.copy(), model.result_.w
