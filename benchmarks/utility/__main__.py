@@ -104,10 +104,6 @@ def save_splits(folder: str) -> None:
 def tasks(folder: str, opacus: str | None, diffprivlib: str | None) -> Iterator[Task]:
     """What every comparison needs first, then the other methods of ours, seed by seed."""
     cells = [(dataset, epsilon) for dataset in DATASETS for epsilon in EPSILONS]
-    for cell in cells if opacus else ():
-        yield Task(f"Opacus {cell}", run_opacus, (opacus, *cell, folder))
-    for cell in cells if diffprivlib else ():
-        yield Task(f"diffprivlib {cell}", run_peer, (diffprivlib, "with_diffprivlib.py", *cell, folder))
     for seed in range(SEEDS):
         for dataset in DATASETS:
             yield Task(f"non-private {dataset}", fit_non_private, (dataset, seed))
@@ -115,6 +111,10 @@ def tasks(folder: str, opacus: str | None, diffprivlib: str | None) -> Iterator[
         for dataset, epsilon in cells:
             yield Task(f"{DEFAULT} {dataset} {epsilon}", fit_ours, (dataset, DEFAULT, epsilon, seed))
             yield Task(f"auto-clipped {dataset} {epsilon}", fit_auto_clipped, (dataset, epsilon, seed))
+    for cell in cells if opacus else ():
+        yield Task(f"Opacus {cell}", run_opacus, (opacus, *cell, folder))
+    for cell in cells if diffprivlib else ():
+        yield Task(f"diffprivlib {cell}", run_peer, (diffprivlib, "with_diffprivlib.py", *cell, folder))
     for seed in range(SEEDS):
         for method in method_names(seed):
             for dataset, epsilon in cells:
