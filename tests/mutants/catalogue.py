@@ -504,4 +504,19 @@ MUTANTS = (
         "        if used >= self._present_limit():\n",
         ("tests/client/thin/test_permits.py::test_after_its_end_a_reservation_gives_nothing",),
     ),
+    # Moments.
+    Mutant(
+        "lost squares hide a row from clipping in preconditioned columns",
+        f"{_CLIENT}/optimizers/methods/preconditioned_gd.py",
+        "np.sqrt(np.vecdot(z, z) + LOST_SQUARES)",
+        "np.sqrt(np.vecdot(z, z) + 0.0 * LOST_SQUARES)",
+        ("tests/client/optimizers/test_moments.py::test_gradients_in_scaled_columns_are_clipped_there",),
+    ),
+    Mutant(
+        "a replaced record moves sufficient statistics no more than an added one",
+        f"{_CLIENT}/optimizers/support/moments.py",
+        'square = 2.0 if adjacency == "add-remove" else 6.0',
+        'square = 2.0 if adjacency == "add-remove" else 2.0',
+        ("tests/client/optimizers/test_moments.py::test_no_record_moves_a_sum_by_more_than_its_sensitivity",),
+    ),
 )
