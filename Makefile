@@ -108,7 +108,7 @@ bench-queries: install ## time authorizations beside 5,000 queries against autho
 bench-neighbours: install ## time one tenant's authorizations beside another's attacks against without them, on both databases
 	$(BIN)/python -m benchmarks.neighbours
 
-bench-one-call: install ## fit the estimator with nothing but epsilon, delta, classes and bounds on 19 datasets, beside the majority
+bench-one-call: install ## fit the estimator with nothing but epsilon, delta, classes and bounds on 18 datasets, beside the majority
 	$(BIN)/python -m benchmarks.one_call
 
 bench-utility: install $(TORCH_VENV)/.installed $(DIFFPRIVLIB_VENV)/.installed ## compare private models on Adult and Bank with Opacus, diffprivlib and no privacy, within 15 minutes

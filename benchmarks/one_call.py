@@ -125,7 +125,6 @@ CASES = (
     Case("digits", of_sklearn(datasets.load_digits), 1.0, PIXELS),
     Case("digits, bounds estimated", of_sklearn(datasets.load_digits), 1.0, None),
     Case("wine", of_sklearn(datasets.load_wine), 1.0, WINE),
-    Case("wine, epsilon=0.1", of_sklearn(datasets.load_wine), 0.1, WINE),
     Case("n=500 d=5 classes=2", simulated(500, 5, 2), 1.0, UNIT),
     Case("n=500 d=5 classes=2 skewed, epsilon=0.1", simulated(500, 5, 2, skew=2.0), 0.1, UNIT),
     Case("n=500 d=2000 classes=2 skewed", simulated(500, 2_000, 2, skew=2.0), 1.0, UNIT),

@@ -8,9 +8,11 @@ import pytest
 from dpledger_client import Dataset, Ledger
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import Logistic
+from dpledger_client.objectives.ranking import BayesRank, LinearScorer
 from dpledger_client.optimizers import minimize
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from dpledger_client.optimizers.support.rules import RULES
+from tests.client.optimizers.cases_ranking import FEATURES, ranking
 from tests.client.optimizers.test_contract import fresh_name
 
 RECORDS = 4_000
@@ -178,3 +180,33 @@ def test_an_allocation_is_spent_by_its_own_kind_of_budget(ledger: Ledger) -> Non
     assert (result.stop_reason, result.plan.allocation) == ("finished", None)
     [allocation] = dataset.allocations()
     assert allocation["remaining"]["fraction"] < 0.02
+
+
+@pytest.mark.parametrize("method", ["priv-br", "noisy-gd"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_rankings_have_a_rule_too(ledger: Ledger, method: str, adjacency: str) -> None:
+    X, y = ranking(lists=300)
+    budget = {"accounting": "shared", "epsilon": 5.0, "delta": 1e-5}
+    dataset = ledger.dataset(fresh_name()).open(budget, records=300, adjacency=adjacency)
+    more: dict[str, Any] = {"documents": X} if method == "priv-br" else {}
+    objective = BayesRank(LinearScorer(FEATURES), k=2)
+    result = minimize(
+        objective, X, y, account=dataset.run("job"), method=method, epsilon=5.0, delta=1e-5, **more
+    )
+    assert result.stop_reason == "finished"
+    assert objective.loss(result.w, X, y) < objective.loss(np.zeros(FEATURES), X, y) - 0.05
+    if method == "priv-br":
+        with pytest.raises(ValueError, match="documents must be given"):
+            minimize(objective, X, y, account=dataset.run("job"), method=method, epsilon=1.0, delta=1e-6)
+
+
+def test_a_line_search_on_samples_is_solved_for_too(ledger: Ledger) -> None:
+    dataset = _open(ledger, "shared")
+    X, y = _data()
+    result = minimize(
+        Logistic(), X, y, account=dataset.run("job"), method="dp-blsgd", searches=5, steps=5, **TARGET
+    )
+    assert (result.stop_reason, result.iterations) == ("finished", 5)
+    [allocation] = dataset.allocations()
+    assert allocation["budget"]["accounting"] == "rdp-order"
+    assert allocation["remaining"]["fraction"] < 0.01
