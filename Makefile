@@ -180,7 +180,7 @@ $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 # By itself: it needs a scikit-learn older than ours.
 $(DIFFPRIVLIB_VENV)/.installed: Makefile
 	$(PYTHON) -m venv $(DIFFPRIVLIB_VENV)
-	$(DIFFPRIVLIB_VENV)/bin/python $(PIP_INSTALL) 'diffprivlib>=0.6.6,<0.7'
+	$(DIFFPRIVLIB_VENV)/bin/python $(PIP_INSTALL) 'diffprivlib>=0.6.6,<0.7' 'scikit-learn<1.7'
 	@touch $@
 
 $(BENCH_VENV)/.installed: pyproject.toml client/pyproject.toml

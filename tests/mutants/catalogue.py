@@ -581,4 +581,19 @@ MUTANTS = (
             "tests/client/optimizers/test_tuning.py::test_a_trial_is_granted_its_own_steps_as_often_as_described",
         ),
     ),
+    # Moments.
+    Mutant(
+        "lost squares hide a row from clipping in preconditioned columns",
+        f"{_CLIENT}/optimizers/methods/preconditioned_gd.py",
+        "np.sqrt(np.vecdot(z, z) + LOST_SQUARES)",
+        "np.sqrt(np.vecdot(z, z) + 0.0 * LOST_SQUARES)",
+        ("tests/client/optimizers/test_moments.py::test_gradients_in_scaled_columns_are_clipped_there",),
+    ),
+    Mutant(
+        "a replaced record moves sufficient statistics no more than an added one",
+        f"{_CLIENT}/optimizers/support/moments.py",
+        'square = 2.0 if adjacency == "add-remove" else 6.0',
+        'square = 2.0 if adjacency == "add-remove" else 2.0',
+        ("tests/client/optimizers/test_moments.py::test_no_record_moves_a_sum_by_more_than_its_sensitivity",),
+    ),
 )

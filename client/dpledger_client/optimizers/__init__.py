@@ -150,11 +150,9 @@ def minimize(
         Where to start; must not depend on the data.
     records
         The public number of records, if the dataset was opened without it; of several participants each.
-    reserve
-        Reserve so many equal steps at once.
-    block
-        Without ``reserve``, equal steps are reserved in blocks that grow, to so many at most; by default till
-        asking takes a hundredth of the time; a killed job pays for the block it was in.
+    reserve, block
+        Reserve so many equal steps at once; without ``reserve`` in blocks that grow, to ``block`` at most; by
+        default till asking takes a hundredth of the time; a killed job pays for the block it was in.
     callback
         Called with an :class:`Iterate` after each iteration; True ends the training.
     progress

@@ -9,7 +9,7 @@ import numpy as np
 from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_count, check_non_negative, check_positive
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.objectives.base import CLIP_MARGIN, blocks, gradient_sensitivity
+from dpledger_client.objectives.base import CLIP_MARGIN, LOST_SQUARES, blocks, gradient_sensitivity
 from dpledger_client.objectives.linear import Linear
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
 from dpledger_client.optimizers.support.base import Method
@@ -264,11 +264,14 @@ class _Frame:
         return _Scaled(X, self)
 
     def norms(self, rows: Any) -> Floats | None:
-        """‖Bx′‖ of each row; None where they are the rows' own."""
+        """‖Bx′‖ of each row, from above where squares are lost; None where they are the rows' own."""
         if self.matrix is None:
             return None
+        found = []
         with np.errstate(all="ignore"):
-            found = [np.linalg.norm(rows[part] @ self.matrix, axis=1) for part in blocks(rows)]
+            for part in blocks(rows):
+                z = rows[part] @ self.matrix
+                found.append(np.sqrt(np.vecdot(z, z) + LOST_SQUARES))
         return np.concatenate(found) if found else np.empty(0)
 
     def direction(self, gradient: Floats) -> Floats:
