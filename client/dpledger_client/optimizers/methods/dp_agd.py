@@ -155,18 +155,29 @@ class _Run:
         candidates = [self.method.projection(self.w - size * direction) for size in sizes]
         self.caps.spend(self.method.selection_rho)
         authorized = self.training.authorized(self.selection)
-        index = int(authorized.release(lambda batch: [self._score(w, batch) for w in candidates]))
+        index = int(authorized.release(lambda batch: self._scores(candidates, direction, sizes, batch)))
         return (float(sizes[index]), candidates[index]) if index > 0 else None
 
-    def _score(self, w: Floats, batch: Batch) -> float:
-        """Minus the sum of clipped losses; a record moves it by at most C_obj.
+    def _scores(
+        self, candidates: list[Floats], direction: Floats, sizes: Floats, batch: Batch
+    ) -> list[float]:
+        """Minus each candidate's sum of clipped losses; a record moves it by at most C_obj.
 
         Under add-remove all scores move the same way, but for rounding errors, for which clipping leaves
         room: moves within [−t, C_obj − t] choose like moves within [0, C_obj].
         """
         objective, clip = self.training.objective, self.method.loss_clip
-        penalty = public_offset(self.training.records * objective.regularizer.value(w), clip)
-        return -(objective.clipped_loss_sum(w, batch.X, batch.y, clip) + penalty)
+        if isinstance(self.method.projection, NoProjection):
+            line = self.w, direction, sizes.tolist()
+            sums = objective.clipped_line_sums(*line, batch.X, batch.y, clip)
+        else:
+            sums = [objective.clipped_loss_sum(w, batch.X, batch.y, clip) for w in candidates]
+        return [-(total + self._penalty(w)) for total, w in zip(sums, candidates, strict=True)]
+
+    def _penalty(self, w: Floats) -> float:
+        """The regulariser, which is public, counted once for each of the public number of records."""
+        value = self.training.records * self.training.objective.regularizer.value(w)
+        return public_offset(value, self.method.loss_clip)
 
     def _refine(self, gradient: NoisyGradient) -> NoisyGradient:
         """Lines 16 to 19: the growth of the gradient's budget is spent on another measurement."""
