@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.papers import seed000
+from benchmarks.papers import chapter3, chapter5, chapter6, seed000
 from benchmarks.papers.algorithms import run_linear
 from benchmarks.papers.cells import Experiment, Store, run_cells
 from benchmarks.papers.drawing import draw, tables
@@ -16,8 +16,10 @@ __all__ = ["EXPERIMENTS", "FIGURES", "main"]
 
 RESULTS = Path("docs/results/papers.jsonl")
 QUICK_RESULTS = Path("build/papers-quick/papers.jsonl")
-EXPERIMENTS: dict[str, Experiment] = {"linear": run_linear}
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in seed000.FIGURES}
+EXPERIMENTS: dict[str, Experiment] = {"linear": run_linear, "ranking": chapter6.run_ranking}
+FIGURES: dict[str, Figure] = {
+    figure.name: figure for part in (seed000, chapter3, chapter5, chapter6) for figure in part.FIGURES
+}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -162,6 +162,11 @@ def blsgd(problem: Problem, options: Options) -> Trained:
     return _blsgd(problem, options, gradient_rho, search_budget, loss_clip=1.0)
 
 
+def blsgd_ac(problem: Problem, options: Options) -> Trained:
+    """DP-BLSGD-AC: the same with clips that shrink by ζ = 0.05."""
+    return blsgd(problem, {"clip_decay": 0.05, **options})
+
+
 def blsgd_planned(problem: Problem, options: Options) -> Trained:
     """Ours: budgets with which the iterations that the dissertation expects use (ε, δ) up, C_obj = 8."""
     iterations, rate = options.get("iterations", 50), options.get("rate", 0.1)
@@ -332,6 +337,31 @@ def rsgd_ar(problem: Problem, options: Options) -> Trained:
     return _permuted(problem, options, lambda noise: RSGDAR(epochs, batches, interval, first, noise))
 
 
+def rsgd_ar_planned(problem: Problem, options: Options) -> Trained:
+    """Ours: constant steps of 2/L, averaged every epoch, and as many epochs as keep margins' noise small."""
+    first = 2.0 / problem.objective.smoothness(1.0)
+    batches = max(1, problem.records // 4_000)
+    mu = gaussian_mu(problem.epsilon, problem.delta)
+    epochs = _steps_within(MARGIN_NOISE, first * batches * 2.0 / (problem.records * mu), 60)
+    return _permuted(problem, options, lambda noise: RSGDAR(epochs, batches, 1, first, noise))
+
+
+def output_perturbation_planned(problem: Problem, options: Options) -> Trained:
+    """Ours: the same number of steps, which keeps the noise on a margin of a unit row within 0.3."""
+    first = 2.0 / problem.objective.smoothness(1.0)
+    mu = gaussian_mu(problem.epsilon, problem.delta)
+    steps = _steps_within(MARGIN_NOISE, first * 2.0 / (problem.records * mu), 200)
+    return output_perturbation(problem, {**options, "steps": steps})
+
+
+MARGIN_NOISE = 0.3
+
+
+def _steps_within(noise: float, each: float, most: int) -> int:
+    """How many steps, each of which adds that much noise, stay within it."""
+    return max(1, min(most, int(noise / each)))
+
+
 def nsgd(problem: Problem, options: Options) -> Trained:
     """NSGD: the same without averages."""
     batches = max(1, problem.records // 4_000)
@@ -384,19 +414,22 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "dp-agd-rho": agd_by_rho,
     "dp-blgd": blgd,
     "dp-blsgd": blsgd,
+    "dp-blsgd-ac": blsgd_ac,
     "dp-blsgd-planned": blsgd_planned,
     "dp-sgd": sgd,
     "sgd-ma": sgd_moments,
     "sgd-adv": sgd_advanced,
     "objpert": objective_perturbation,
     "outpert": output_perturbation,
+    "outpert-planned": output_perturbation_planned,
     "rsgd-ar": rsgd_ar,
+    "rsgd-ar-planned": rsgd_ar_planned,
     "nsgd": nsgd,
     "privgene": privgene,
     "non-private": non_private,
     "majority": majority,
 }
-UNIT_ROWS = {"objpert", "outpert", "rsgd-ar", "nsgd"}
+UNIT_ROWS = {"objpert", "outpert", "outpert-planned", "rsgd-ar", "rsgd-ar-planned", "nsgd"}
 """What is proven, or works best, for rows of norm at most 1."""
 OWN_L2 = 1e-3
 

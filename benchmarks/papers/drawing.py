@@ -1,6 +1,7 @@
 """Plots and tables of a figure, from the cells that were run."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ __all__ = ["draw", "summary", "tables"]
 Point = tuple[float, float, float]
 """Where, the mean there, and its standard error."""
 COLUMNS = 2
+_DIGITS = re.compile(r"(\d+\.\d\d)\d+")
+"""A hundredth of a point is fine enough for a picture."""
 FLAT = ("non-private", "majority")
 """Baselines that do not depend on ε: drawn as a line of one value."""
 
@@ -64,6 +67,7 @@ def draw(figure: Figure, cells: Sequence[Cell], store: Store, folder: Path) -> P
         axis.set_xlabel({"epsilon": "ε", "iteration": "iteration"}.get(panel.x, panel.x))
         if panel.log_x and panel.along is None:
             axis.set_xscale("log")
+            axis.minorticks_off()
         if axis.lines:
             axis.legend(fontsize=6)
     for axis in axes.ravel()[len(figure.panels) :]:
@@ -74,7 +78,7 @@ def draw(figure: Figure, cells: Sequence[Cell], store: Store, folder: Path) -> P
     picture.savefig(path, metadata={"Date": None})
     plt.close(picture)
     # What matplotlib writes has spaces at the ends of lines.
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _DIGITS.sub(r"\1", path.read_text(encoding="utf-8")).splitlines()
     path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
     return path
 

@@ -38,7 +38,7 @@ class Figure:
     panels: Sequence[Panel]
 
 
-SLOW = {"dp-agd", "dp-blgd", "privgene"}
+SLOW = {"dp-agd", "dp-blgd", "dp-blsgd", "dp-blsgd-ac", "dp-blsgd-planned", "privgene"}
 """At the small scale these are run on one fold alone."""
 
 

@@ -1,5 +1,6 @@
 """The ledger that private runs ask, and the noise that it finds for an (ε, δ)."""
 
+import atexit
 import itertools
 import math
 import tempfile
@@ -26,11 +27,13 @@ def ledger() -> Ledger:
     """A ledger in a folder of its own, inside this process; its file goes with the folder."""
     folder = tempfile.TemporaryDirectory(prefix="papers-")
     found = Ledger.embedded(Path(folder.name) / "ledger.db")
-    _FOLDERS.append(folder)
+
+    @atexit.register
+    def close() -> None:
+        found.close()
+        folder.cleanup()
+
     return found
-
-
-_FOLDERS: list[Any] = []
 
 
 def account_for(budget: Mapping[str, Any], records: int, adjacency: str = "add-remove") -> Account:
