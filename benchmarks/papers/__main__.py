@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.papers import chapter3, chapter5, chapter6, seed000
+from benchmarks.papers import chapter3, chapter4, chapter5, chapter6, seed000, seed004
 from benchmarks.papers.algorithms import run_linear
 from benchmarks.papers.cells import Experiment, Store, run_cells
 from benchmarks.papers.drawing import draw, tables
@@ -16,9 +16,15 @@ __all__ = ["EXPERIMENTS", "FIGURES", "main"]
 
 RESULTS = Path("docs/results/papers.jsonl")
 QUICK_RESULTS = Path("build/papers-quick/papers.jsonl")
-EXPERIMENTS: dict[str, Experiment] = {"linear": run_linear, "ranking": chapter6.run_ranking}
+EXPERIMENTS: dict[str, Experiment] = {
+    "linear": run_linear,
+    "sparse": chapter4.run_sparse,
+    "ranking": chapter6.run_ranking,
+    "distributed": seed004.run_distributed,
+    "composition": seed004.run_composition,
+}
 FIGURES: dict[str, Figure] = {
-    figure.name: figure for part in (seed000, chapter3, chapter5, chapter6) for figure in part.FIGURES
+    figure.name: figure for part in (seed000, chapter3, chapter4, chapter5, chapter6, seed004) for figure in part.FIGURES
 }
 
 

@@ -35,7 +35,7 @@ from dpledger_client.optimizers.support.averaged_gradient import gradient_releas
 from dpledger_client.optimizers.support.line_search import Backtracking
 from dpledger_client.optimizers.support.permuted_sgd import Bounds, sensitivities
 
-__all__ = ["ALGORITHMS", "Options", "Trained", "least_multiplier", "run_linear"]
+__all__ = ["ALGORITHMS", "Options", "Trained", "least_multiplier", "minimized", "planned", "run_linear"]
 
 Options: TypeAlias = Mapping[str, Any]
 FIRST_STEP = 4.0
@@ -61,18 +61,18 @@ def _trained(result: Result) -> Trained:
     return Trained(result.w, result.iterations, 1.0 - float(left), result.stop_reason)
 
 
-def _minimize(problem: Problem, method: Method, account: Account) -> Trained:
+def minimized(problem: Problem, method: Method, account: Account) -> Trained:
     found = minimize(
         problem.objective, problem.X, problem.y, account=account, method=method, progress=False
     )
     return _trained(found)
 
 
-def _planned(problem: Problem, method: Method, adjacency: str = "add-remove") -> Trained:
+def planned(problem: Problem, method: Method, adjacency: str = "add-remove") -> Trained:
     """Train under a budget that is the method's own plan."""
     facts = {"objective": problem.objective, "dimension": problem.dimension}
     limits = problem.epsilon, problem.delta, problem.records
-    return _minimize(problem, method, planned_account(method, *limits, adjacency, **facts))
+    return minimized(problem, method, planned_account(method, *limits, adjacency, **facts))
 
 
 def _concentrated(problem: Problem) -> Account:
@@ -120,7 +120,7 @@ def agd(problem: Problem, options: Options) -> Trained:
         loss_clip=options.get("loss_clip", 3.0),
         noise=options.get("noise", "laplace"),
     )
-    return _minimize(problem, method, _concentrated(problem))
+    return minimized(problem, method, _concentrated(problem))
 
 
 def agd_by_rho(problem: Problem, options: Options) -> Trained:
@@ -131,7 +131,7 @@ def agd_by_rho(problem: Problem, options: Options) -> Trained:
         gradient_clip=options.get("gradient_clip", 3.0),
         loss_clip=options.get("loss_clip", 8.0),
     )
-    return _minimize(problem, method, _concentrated(problem))
+    return minimized(problem, method, _concentrated(problem))
 
 
 def blgd(problem: Problem, options: Options) -> Trained:
@@ -145,7 +145,7 @@ def blgd(problem: Problem, options: Options) -> Trained:
         step_size=FIRST_STEP,
         search=_search(options),
     )
-    return _minimize(problem, method, _concentrated(problem))
+    return minimized(problem, method, _concentrated(problem))
 
 
 def _search(options: Options) -> Backtracking:
@@ -197,7 +197,7 @@ def _blsgd(
     )
     order = _best_order(problem, method, rate)
     budget = {"accounting": "rdp-order", "epsilon": problem.epsilon, "delta": problem.delta, "order": order}
-    return _minimize(problem, method, account_for(budget, problem.records))
+    return minimized(problem, method, account_for(budget, problem.records))
 
 
 def _iteration_curve(method: DPBLSGD, rate: float) -> tuple[tuple[float, ...], Floats]:
@@ -244,7 +244,7 @@ def sgd(problem: Problem, options: Options) -> Trained:
     steps = options.get("epochs", 10) * (problem.records // batch_size)
     noise = sampled_noise(problem.epsilon, problem.delta, steps, Poisson(batch_size / problem.records))
     size = printed.by_epoch(options.get("step_size", 0.5), problem.records // batch_size)
-    return _planned(problem, DPSGD(steps, batch_size, options.get("clip", 3.0), noise, size))
+    return planned(problem, DPSGD(steps, batch_size, options.get("clip", 3.0), noise, size))
 
 
 def _calibrated(problem: Problem, options: Options, method: str) -> Trained:
@@ -302,14 +302,14 @@ def objective_perturbation(problem: Problem, options: Options) -> Trained:
     multiplier, order = least_multiplier(curve, problem.epsilon * (1.0 - 1e-9), problem.delta)
     method = ObjectivePerturbation(multiplier, extra_strength=extra, tolerance=1e-5)
     budget = {"accounting": "rdp-order", "epsilon": problem.epsilon, "delta": problem.delta, "order": order}
-    return _minimize(problem, method, account_for(budget, problem.records))
+    return minimized(problem, method, account_for(budget, problem.records))
 
 
 def output_perturbation(problem: Problem, options: Options) -> Trained:
     """OutPert-GD: unit rows, gradient descent with 2/(L + μ), noise on its last iterate; replace-one."""
     steps = options.get("steps", 50)
     method = OutputPerturbation(steps, noise_multiplier=1.0 / gaussian_mu(problem.epsilon, problem.delta))
-    return _planned(problem, method, "replace-one")
+    return planned(problem, method, "replace-one")
 
 
 def _permuted(problem: Problem, options: Options, method: Callable[[float], Any]) -> Trained:
@@ -326,7 +326,7 @@ def _permuted(problem: Problem, options: Options, method: Callable[[float], Any]
     multiplier, order = least_multiplier(curve, problem.epsilon * (1.0 - 1e-6), problem.delta)
     budget = {"accounting": "rdp-order", "epsilon": problem.epsilon, "delta": problem.delta, "order": order}
     account = account_for(budget, problem.records, "replace-one")
-    return _minimize(problem, method(multiplier * (1.0 + 1e-6)), account)
+    return minimized(problem, method(multiplier * (1.0 + 1e-6)), account)
 
 
 def rsgd_ar(problem: Problem, options: Options) -> Trained:
@@ -376,7 +376,7 @@ def privgene(problem: Problem, options: Options) -> Trained:
     epsilon = math.sqrt(8.0 * rho) * (1.0 - 1e-9)
     seed = options.get("repeat", 0) * 100 + options.get("fold", 0)
     method = PrivGene(generations, epsilon, 3.0, population=100, parents=parents, seed=seed)
-    return _minimize(problem, method, _concentrated(problem))
+    return minimized(problem, method, _concentrated(problem))
 
 
 def ours(problem: Problem, options: Options) -> Trained:

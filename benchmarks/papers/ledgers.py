@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dpledger_client import Ledger
-from dpledger_client.ledger import Account
+from dpledger_client.ledger import Account, Dataset
 from dpledger_client.optimizers import Method, plan
 from dpledger_client.optimizers.support.planning import Item
 from dpledger_client.samples import FreshSample
 
-__all__ = ["account_for", "gaussian_mu", "ledger", "planned_account", "sampled_noise", "total_rho"]
+__all__ = ["account_for", "gaussian_mu", "ledger", "new_dataset", "planned_account", "sampled_noise", "total_rho"]
 
 _ROOM = 1.0 + 1e-4
 """A plan is evaluated on a grid and rounded up, by less than this."""
@@ -36,10 +36,14 @@ def ledger() -> Ledger:
     return found
 
 
+def new_dataset() -> Dataset:
+    """A dataset for one run, which is not open yet."""
+    return ledger().dataset(f"run-{next(_numbers)}")
+
+
 def account_for(budget: Mapping[str, Any], records: int, adjacency: str = "add-remove") -> Account:
     """An account on a dataset that is opened for this one run."""
-    dataset = ledger().dataset(f"run-{next(_numbers)}")
-    return dataset.open(budget, adjacency=adjacency, records=records).run("papers")
+    return new_dataset().open(budget, adjacency=adjacency, records=records).run("papers")
 
 
 def planned_account(
@@ -53,8 +57,7 @@ def planned_account(
     """An account whose budget is the method's own plan, which must be within (ε, δ)."""
     known = {"adjacency": adjacency, "records": records, "ledger": ledger()}
     items: Sequence[Item] = plan(dataset=known, method=method, **facts)
-    dataset = ledger().dataset(f"run-{next(_numbers)}")
-    opened = dataset.open(plan=items, epsilon=epsilon, delta=delta, adjacency=adjacency, records=records)
+    opened = new_dataset().open(plan=items, epsilon=epsilon, delta=delta, adjacency=adjacency, records=records)
     return opened.run("papers")
 
 
