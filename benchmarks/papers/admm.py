@@ -1,20 +1,22 @@
 """The baselines of chapter 4: DP-ADMM among parties, and ADMM-objP, as methods that ask a ledger."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.papers.problems import Floats
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import gradient_sensitivity
-from dpledger_client.optimizers import Method, SharedTraining, Training
+from dpledger_client.optimizers import Batch, Method, SharedTraining, Training
 from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
 from dpledger_client.optimizers.support.participants import Asked, Participant
 from dpledger_client.optimizers.support.splitting import Split, shrinkage
 from dpledger_client.releases import Release
 from dpledger_client.samples import Full
 
-__all__ = ["ADMMObjP", "DPADMM"]
+__all__ = ["DPADMM", "ADMMObjP"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,7 @@ class DPADMM(Method):
             moved = []
             for participant, look in looks:
                 split = splits[participant.number]
-                noisy = look.release(
-                    lambda batch, x=split.x: training.objective.clipped_gradient_sum(
-                        x, batch.X, batch.y, self.clip
-                    )
-                )
+                noisy = look.release(self._sum_of(training, split.x))
                 pulled = split.anchor(self.step_size, self.penalty)
                 share = shrinkage(self.step_size, self.penalty) / participant.records
                 moved.append((participant.number, pulled - share * noisy))
@@ -57,6 +55,10 @@ class DPADMM(Method):
             for number, x in moved:
                 splits[number] = Split(x, z, splits[number].y + self.penalty * (x - z))
             training.record(z)
+
+    def _sum_of(self, training: Training, x: Floats) -> Callable[[Batch], Floats]:
+        objective = training.objective
+        return lambda batch: objective.clipped_gradient_sum(x, batch.X, batch.y, self.clip)
 
     def _asked(self, participant: Participant) -> Asked:
         sensitivity = gradient_sensitivity(self.clip, participant.adjacency)
@@ -90,8 +92,16 @@ class ADMMObjP(Method):
         for _ in range(self.steps):
             pull = problem.weight * (split.z - split.y / self.penalty)
             look = training.authorized(Release(mechanism, purpose="x"))
-            x = look.release(
-                lambda batch, pull=pull, start=split.x: lambda linear: problem.solver(batch, start)(linear - pull)
-            )
+            x = look.release(_solving(problem, split.x, pull))
             split = split.advance(x, self.penalty, training.objective.regularizer)
             training.record(split.x)
+
+
+def _solving(problem: Any, start: Floats, pull: Floats) -> Callable[[Batch], Callable[[Floats], Floats]]:
+    """From a batch to its solver, with a public pull in the linear term."""
+
+    def of(batch: Batch) -> Callable[[Floats], Floats]:
+        solve = problem.solver(batch, start)
+        return lambda linear: solve(linear - pull)
+
+    return of

@@ -12,11 +12,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.papers import printed
-from benchmarks.papers.ledgers import account_for, gaussian_mu, ledger, planned_account, sampled_noise, total_rho
+from benchmarks.papers.ledgers import (
+    account_for,
+    gaussian_mu,
+    ledger,
+    planned_account,
+    sampled_noise,
+    total_rho,
+)
 from benchmarks.papers.problems import Floats, Problem, linear_problem
 from dpledger_client import Poisson, Release
 from dpledger_client.ledger import Account
-from dpledger_client.objectives import L2
 from dpledger_client.optimizers import Method, Result, minimize
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
@@ -62,9 +68,7 @@ def _trained(result: Result) -> Trained:
 
 
 def minimized(problem: Problem, method: Method, account: Account) -> Trained:
-    found = minimize(
-        problem.objective, problem.X, problem.y, account=account, method=method, progress=False
-    )
+    found = minimize(problem.objective, problem.X, problem.y, account=account, method=method, progress=False)
     return _trained(found)
 
 
@@ -95,9 +99,7 @@ def least_multiplier(
             cost = curve(order, multiplier)
         except OverflowError:
             return -math.inf
-        return (
-            epsilon - cost - math.log1p(-1.0 / order) + (math.log(delta) + math.log(order)) / (order - 1.0)
-        )
+        return epsilon - cost - math.log1p(-1.0 / order) + (math.log(delta) + math.log(order)) / (order - 1.0)
 
     low, high = 1e-3, 1e9
     for _ in range(_HALVINGS):
@@ -250,7 +252,7 @@ def sgd(problem: Problem, options: Options) -> Trained:
 def _calibrated(problem: Problem, options: Options, method: str) -> Trained:
     batch_size = round(math.sqrt(problem.records))
     steps = options.get("epochs", 10) * (problem.records // batch_size)
-    facts = {"epsilon": problem.epsilon, "delta": problem.delta}
+    facts: dict[str, Any] = {"epsilon": problem.epsilon, "delta": problem.delta}
     # Their noise is solved for by an older way of counting; the ledger charges what the steps really cost.
     sample = Poisson(batch_size / problem.records)
     noise = sampled_noise(problem.epsilon, problem.delta, steps, sample)
@@ -287,7 +289,7 @@ def sgd_advanced(problem: Problem, options: Options) -> Trained:
     return _calibrated(problem, options, "sgd-advanced")
 
 
-def objective_perturbation(problem: Problem, options: Options) -> Trained:
+def objective_perturbation(problem: Problem, _options: Options) -> Trained:
     """ObjPert: unit rows, λ = 0.001."""
     objective = problem.objective
     extra = 0.0 if objective.regularizer.strong_convexity else 1e-3
@@ -312,7 +314,7 @@ def output_perturbation(problem: Problem, options: Options) -> Trained:
     return planned(problem, method, "replace-one")
 
 
-def _permuted(problem: Problem, options: Options, method: Callable[[float], Any]) -> Trained:
+def _permuted(problem: Problem, method: Callable[[float], Any]) -> Trained:
     """NSGD or RSGD-AR with the least noise whose mixture (3.9) is within (ε, δ)."""
     probe = method(1.0)
     passes = probe._passes(problem)
@@ -332,18 +334,18 @@ def _permuted(problem: Problem, options: Options, method: Callable[[float], Any]
 def rsgd_ar(problem: Problem, options: Options) -> Trained:
     """RSGD-AR: unit rows, mini-batches of 4,000, averages every τ = 5 of T = 10 epochs, η₀ = 4."""
     batches = max(1, problem.records // 4_000)
-    epochs, first = options.get("epochs", 10), options.get("step_size", 4.0)
+    epochs, first = options.get("epochs", 10), _permuted_step(problem)
     interval = min(epochs, options.get("interval", 5))
-    return _permuted(problem, options, lambda noise: RSGDAR(epochs, batches, interval, first, noise))
+    return _permuted(problem, lambda noise: RSGDAR(epochs, batches, interval, first, noise))
 
 
-def rsgd_ar_planned(problem: Problem, options: Options) -> Trained:
+def rsgd_ar_planned(problem: Problem, _options: Options) -> Trained:
     """Ours: constant steps of 2/L, averaged every epoch, and as many epochs as keep margins' noise small."""
     first = 2.0 / problem.objective.smoothness(1.0)
     batches = max(1, problem.records // 4_000)
     mu = gaussian_mu(problem.epsilon, problem.delta)
     epochs = _steps_within(MARGIN_NOISE, first * batches * 2.0 / (problem.records * mu), 60)
-    return _permuted(problem, options, lambda noise: RSGDAR(epochs, batches, 1, first, noise))
+    return _permuted(problem, lambda noise: RSGDAR(epochs, batches, 1, first, noise))
 
 
 def output_perturbation_planned(problem: Problem, options: Options) -> Trained:
@@ -352,6 +354,11 @@ def output_perturbation_planned(problem: Problem, options: Options) -> Trained:
     mu = gaussian_mu(problem.epsilon, problem.delta)
     steps = _steps_within(MARGIN_NOISE, first * 2.0 / (problem.records * mu), 200)
     return output_perturbation(problem, {**options, "steps": steps})
+
+
+def _permuted_step(problem: Problem) -> float:
+    """η₀ = 4, or 2/L where that is less: a larger one moves neighbours apart at every update."""
+    return float(min(4.0, 2.0 / problem.objective.smoothness(1.0)))
 
 
 MARGIN_NOISE = 0.3
@@ -365,8 +372,8 @@ def _steps_within(noise: float, each: float, most: int) -> int:
 def nsgd(problem: Problem, options: Options) -> Trained:
     """NSGD: the same without averages."""
     batches = max(1, problem.records // 4_000)
-    epochs, first = options.get("epochs", 10), options.get("step_size", 4.0)
-    return _permuted(problem, options, lambda noise: NSGD(epochs, batches, first, noise))
+    epochs, first = options.get("epochs", 10), _permuted_step(problem)
+    return _permuted(problem, lambda noise: NSGD(epochs, batches, first, noise))
 
 
 def privgene(problem: Problem, options: Options) -> Trained:
@@ -379,7 +386,7 @@ def privgene(problem: Problem, options: Options) -> Trained:
     return minimized(problem, method, _concentrated(problem))
 
 
-def ours(problem: Problem, options: Options) -> Trained:
+def ours(problem: Problem, _options: Options) -> Trained:
     """One call with nothing but (ε, δ)."""
     budget = {"accounting": "shared", "epsilon": problem.epsilon, "delta": problem.delta}
     found = minimize(
@@ -394,14 +401,15 @@ def ours(problem: Problem, options: Options) -> Trained:
     return _trained(found)
 
 
-def non_private(problem: Problem, options: Options) -> Trained:
+def non_private(problem: Problem, _options: Options) -> Trained:
     """L-BFGS, without privacy."""
-    settings = {"iterations": 200, "tolerance": 1e-6}
-    data = problem.objective, problem.X, problem.y
-    return _trained(minimize(*data, account=None, method="l-bfgs", **settings))
+    found = minimize(
+        problem.objective, problem.X, problem.y, account=None, method="l-bfgs", iterations=200, tolerance=1e-6
+    )
+    return _trained(found)
 
 
-def majority(problem: Problem, options: Options) -> Trained:
+def majority(problem: Problem, _options: Options) -> Trained:
     """The most frequent label of the training rows, as a weight on the intercept alone."""
     w = np.zeros(problem.dimension)
     w[-1] = np.sign(problem.y.sum()) or 1.0

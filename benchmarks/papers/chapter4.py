@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers import printed
-from benchmarks.papers.admm import ADMMObjP, DPADMM
+from benchmarks.papers.admm import DPADMM, ADMMObjP
 from benchmarks.papers.algorithms import Options, Trained, least_multiplier, minimized, planned
 from benchmarks.papers.cells import Cell, Measured
 from benchmarks.papers.figures import Figure, Panel, grid
@@ -30,14 +30,14 @@ EPOCHS, ROUNDS, CLIP = 10, 20, 1.0
 FIRST_STEP = 2.0
 
 
-def ssadmm(problem: Problem, options: Options) -> Trained:
+def ssadmm(problem: Problem, _options: Options) -> Trained:
     """Batches of √n, η₀/h in the h-th epoch, ρ = 0.25."""
     steps, rate, size = _batches(problem)
     noise = sampled_noise(problem.epsilon, problem.delta, steps, Poisson(rate))
     return planned(problem, SubsampledADMM(steps, CLIP, noise, rate, size, penalty=0.25))
 
 
-def proximal(problem: Problem, options: Options) -> Trained:
+def proximal(problem: Problem, _options: Options) -> Trained:
     """DP-SGD with the proximal map (4.17), as ssADMM otherwise."""
     steps, rate, size = _batches(problem)
     noise = sampled_noise(problem.epsilon, problem.delta, steps, Poisson(rate))
@@ -66,7 +66,7 @@ def mpadmm_planned(problem: Problem, options: Options) -> Trained:
     return mpadmm(problem, {**options, "rounds": rounds, "step_size": eta})
 
 
-def dp_admm(problem: Problem, options: Options) -> Trained:
+def dp_admm(problem: Problem, _options: Options) -> Trained:
     """Two parties with half of the records each."""
     noise = math.sqrt(ROUNDS) / gaussian_mu(problem.epsilon, problem.delta)
     method = DPADMM(ROUNDS, CLIP, noise, FIRST_STEP, 0.5)
@@ -88,7 +88,9 @@ def dp_admm(problem: Problem, options: Options) -> Trained:
 
 
 def _trained(found: Result) -> Trained:
-    return Trained(found.w, found.iterations, 1.0 - float(found.remaining.get("fraction", 1.0)), found.stop_reason)
+    return Trained(
+        found.w, found.iterations, 1.0 - float(found.remaining.get("fraction", 1.0)), found.stop_reason
+    )
 
 
 def admm_objp(problem: Problem, options: Options) -> Trained:
@@ -109,7 +111,7 @@ def admm_objp(problem: Problem, options: Options) -> Trained:
     return minimized(problem, ADMMObjP(steps, multiplier, penalty), account)
 
 
-def plain(problem: Problem, options: Options) -> Trained:
+def plain(problem: Problem, _options: Options) -> Trained:
     """Proximal gradient descent with acceleration, without privacy."""
     objective, step = problem.objective, 4.0
     w = ahead = np.zeros(problem.dimension)
@@ -155,7 +157,7 @@ def run_sparse(cell: Mapping[str, Any]) -> Measured:
 
 
 def _cells(scale: Scale, datasets: Sequence[str], model: str) -> list[Cell]:
-    fixed = {"dataset": datasets, "model": [model], "strength": STRENGTHS, "delta": [1e-8]}
+    fixed: dict[str, Any] = {"dataset": datasets, "model": [model], "strength": STRENGTHS, "delta": [1e-8]}
     private = [name for name in TRAINERS if name != "non-private"]
     return grid("sparse", scale, folds=10, **fixed, algorithm=private, epsilon=scale.epsilons) + grid(
         "sparse", scale, folds=10, **fixed, algorithm=["non-private"], epsilon=[0.0]
@@ -172,9 +174,21 @@ def _panels(metrics: Sequence[str]) -> list[Panel]:
 
 USUAL = ("accuracy", "test_objective")
 FIGURES = (
-    Figure("4.1", "002, figure 4.1: logistic regression on Adult", lambda s: _cells(s, ["adult"], "lr"), _panels(USUAL)),
-    Figure("4.2", "002, figure 4.2: huberized SVM on Adult", lambda s: _cells(s, ["adult"], "huber"), _panels(USUAL)),
-    Figure("4.3", "002, figure 4.3: simulated data", lambda s: _cells(s, ["simulated"], "lr"), _panels(USUAL)),
+    Figure(
+        "4.1",
+        "002, figure 4.1: logistic regression on Adult",
+        lambda s: _cells(s, ["adult"], "lr"),
+        _panels(USUAL),
+    ),
+    Figure(
+        "4.2",
+        "002, figure 4.2: huberized SVM on Adult",
+        lambda s: _cells(s, ["adult"], "huber"),
+        _panels(USUAL),
+    ),
+    Figure(
+        "4.3", "002, figure 4.3: simulated data", lambda s: _cells(s, ["simulated"], "lr"), _panels(USUAL)
+    ),
     Figure(
         "4.4",
         "002, figure 4.4: attributes found in simulated data",

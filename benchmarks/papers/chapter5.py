@@ -46,18 +46,37 @@ TRAINERS = ("dp-blsgd", "dp-sgd", "dp-adam", "adam")
 
 def _effects(scale: Scale) -> list[Cell]:
     rows = 0 if scale.name == "paper" else 8_000
-    fixed = {"dataset": ["adult"], "model": ["lr"], "strength": [0.0], "rows": [rows], "delta": [1e-8]}
+    fixed: dict[str, Any] = {
+        "dataset": ["adult"],
+        "model": ["lr"],
+        "strength": [0.0],
+        "rows": [rows],
+        "delta": [1e-8],
+    }
     cells: list[Cell] = []
     for name, values in EFFECTS.items():
-        varied: dict[str, Sequence[Any]] = {name: values}
+        varied: dict[str, Any] = {name: values}
         cells += grid(
-            "linear", scale, folds=10, **fixed, epsilon=[0.05, 0.2], algorithm=["dp-blsgd"], effect=[name], **varied
+            "linear",
+            scale,
+            folds=10,
+            **fixed,
+            epsilon=[0.05, 0.2],
+            algorithm=["dp-blsgd"],
+            effect=[name],
+            **varied,
         )
     return cells
 
 
 def _evaluations(scale: Scale) -> list[Cell]:
-    fixed = {"dataset": ["adult"], "model": ["lr"], "strength": [0.0], "delta": [1e-8], "epsilon": [0.4]}
+    fixed: dict[str, Any] = {
+        "dataset": ["adult"],
+        "model": ["lr"],
+        "strength": [0.0],
+        "delta": [1e-8],
+        "epsilon": [0.4],
+    }
     return grid("linear", scale, folds=10, **fixed, algorithm=["dp-blsgd-planned"], rate=RATES)
 
 

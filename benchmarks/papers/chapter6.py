@@ -28,7 +28,16 @@ NOISES = (0.875, 1.0, 1.5, 2.0)
 DELTA = 1e-4
 BATCH, STEPS, EVERY = 10, 400, 100
 PLACES = (1, 2, 4, 8)
-TRAINERS = ("privbr", "privbr-all", "bayesrank", "listnet", "listmle", "np-bayesrank", "np-listnet", "np-listmle")
+TRAINERS = (
+    "privbr",
+    "privbr-all",
+    "bayesrank",
+    "listnet",
+    "listmle",
+    "np-bayesrank",
+    "np-listnet",
+    "np-listmle",
+)
 Lists = tuple[list[Floats], list[Floats]]
 
 
@@ -87,16 +96,27 @@ def run_ranking(cell: Mapping[str, Any]) -> Measured:
 
     if cell["trainer"].startswith("np-"):
         size = _step_size(cell["trainer"])
-        plain = StochasticGradientDescent(cell["steps"], size, note=note, batch_size=BATCH, seed=cell["repeat"])
+        plain = StochasticGradientDescent(
+            cell["steps"], size, note=note, batch_size=BATCH, seed=cell["repeat"]
+        )
         minimize(objective, X, y, account=None, method=plain)
         return dict(path)
     method = _method(cell, objective, X)
-    noted = {"callback": lambda iterate: note(iterate.iteration, iterate.w), "progress": False}
     found = minimize(
-        objective, X, y, account=planned_account(method, 50.0, DELTA, len(X)), method=method, **noted
+        objective,
+        X,
+        y,
+        account=planned_account(method, 50.0, DELTA, len(X)),
+        method=method,
+        callback=lambda iterate: note(iterate.iteration, iterate.w),
+        progress=False,
     )
     bounds = [record.details["bound"] for record in found.history if "bound" in record.details]
-    return {**path, "epsilon": _epsilon(cell, len(X)), "mean_bound": float(np.mean(bounds)) if bounds else None}
+    return {
+        **path,
+        "epsilon": _epsilon(cell, len(X)),
+        "mean_bound": float(np.mean(bounds)) if bounds else None,
+    }
 
 
 def _epsilon(cell: Mapping[str, Any], lists: int) -> float | None:
@@ -133,7 +153,7 @@ def _panels() -> list[Panel]:
     ]
 
 
-FIGURES = tuple(
-    Figure(name, f"002, figure {name}: {dataset.upper()}", lambda scale, d=dataset: _cells(d, scale), _panels())  # type: ignore[misc]
-    for name, dataset in (("6.1", "mq2007"), ("6.2", "mq2008"))
+FIGURES = (
+    Figure("6.1", "002, figure 6.1: MQ2007", lambda scale: _cells("mq2007", scale), _panels()),
+    Figure("6.2", "002, figure 6.2: MQ2008", lambda scale: _cells("mq2008", scale), _panels()),
 )

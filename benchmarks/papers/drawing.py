@@ -100,7 +100,9 @@ def tables(figure: Figure, cells: Sequence[Cell], store: Store) -> str:
 
 
 def _table(panel: Panel, lines: Mapping[str, Sequence[Point]]) -> str:
-    places = sorted({x for points in lines.values() for x, _, _ in points if x != 0.0 or panel.x != "epsilon"})
+    places = sorted(
+        {x for points in lines.values() for x, _, _ in points if x != 0.0 or panel.x != "epsilon"}
+    )
     if not lines:
         return ""
     if panel.along is not None:

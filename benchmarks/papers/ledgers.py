@@ -15,7 +15,15 @@ from dpledger_client.optimizers import Method, plan
 from dpledger_client.optimizers.support.planning import Item
 from dpledger_client.samples import FreshSample
 
-__all__ = ["account_for", "gaussian_mu", "ledger", "new_dataset", "planned_account", "sampled_noise", "total_rho"]
+__all__ = [
+    "account_for",
+    "gaussian_mu",
+    "ledger",
+    "new_dataset",
+    "planned_account",
+    "sampled_noise",
+    "total_rho",
+]
 
 _ROOM = 1.0 + 1e-4
 """A plan is evaluated on a grid and rounded up, by less than this."""
@@ -57,7 +65,9 @@ def planned_account(
     """An account whose budget is the method's own plan, which must be within (ε, δ)."""
     known = {"adjacency": adjacency, "records": records, "ledger": ledger()}
     items: Sequence[Item] = plan(dataset=known, method=method, **facts)
-    opened = new_dataset().open(plan=items, epsilon=epsilon, delta=delta, adjacency=adjacency, records=records)
+    opened = new_dataset().open(
+        plan=items, epsilon=epsilon, delta=delta, adjacency=adjacency, records=records
+    )
     return opened.run("papers")
 
 
@@ -75,7 +85,9 @@ def total_rho(epsilon: float, delta: float) -> float:
 
 def _convert(epsilon: float, delta: float, notion: str) -> dict[str, Any]:
     goal = {"notion": "approximate", "epsilon": epsilon, "delta": delta}
-    answer: dict[str, Any] = ledger().ask("conversions", {"goal": goal, "to": {"notion": notion}})["guarantee"]
+    answer: dict[str, Any] = ledger().ask("conversions", {"goal": goal, "to": {"notion": notion}})[
+        "guarantee"
+    ]
     return answer
 
 

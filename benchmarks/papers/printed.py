@@ -9,7 +9,7 @@ __all__ = ["agd_splits", "blsgd_budgets", "by_epoch", "noisy_pgd", "quadratic_st
 def agd_splits(epsilon: float, delta: float, splits: int) -> tuple[float, float]:
     """ρ_ng and ρ_nmax of DP-AGD from ε_ng = ε_nmax = ε/(2·splits) (000; the authors' code).
 
-    ρ_nmax = ε²/2 by Lemma 3.7, and ρ_ng = C²/(2σ²) with σ = (C/ε)√(2 ln(1.25/δ)) of Theorem 3.3, whatever C is.
+    ρ_nmax = ε²/2 by Lemma 3.7, and ρ_ng = C²/(2σ²) with σ = (C/ε)√(2 ln(1.25/δ)) of Theorem 3.3.
     """
     each = epsilon / (2.0 * splits)
     return each**2 / (4.0 * math.log(1.25 / delta)), each**2 / 2.0

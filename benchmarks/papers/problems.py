@@ -56,8 +56,8 @@ class Problem:
     objective: Any
     X: Floats
     y: Floats
-    test_X: Floats
-    test_y: Floats
+    held_rows: Floats
+    held_labels: Floats
     epsilon: float = 1.0
     delta: float = 1e-8
 
@@ -74,9 +74,9 @@ class Problem:
     def measure(self, w: Floats) -> dict[str, float]:
         """Accuracy on the rows held out, and the objective on either."""
         return {
-            "accuracy": accuracy(w, self.test_X, self.test_y),
+            "accuracy": accuracy(w, self.held_rows, self.held_labels),
             "objective": float(self.objective.loss(w, self.X, self.y)),
-            "test_objective": float(self.objective.loss(w, self.test_X, self.test_y)),
+            "test_objective": float(self.objective.loss(w, self.held_rows, self.held_labels)),
         }
 
 
@@ -124,7 +124,9 @@ def linear_problem(cell: Mapping[str, Any], *, unit_rows: bool = False) -> Probl
         cell.get("rows", 0),
     )
     objective = _objective(cell.get("model", "lr"), _regularizer(cell))
-    return Problem(objective, *parts, epsilon=cell.get("epsilon", 1.0), delta=cell.get("delta", 1e-8))
+    X, y, held_rows, held_labels = parts
+    limits = cell.get("epsilon", 1.0), cell.get("delta", 1e-8)
+    return Problem(objective, X, y, held_rows, held_labels, *limits)
 
 
 def _regularizer(cell: Mapping[str, Any]) -> Regularizer:
@@ -141,7 +143,7 @@ def _objective(model: str, regularizer: Regularizer) -> Objective:
 
 
 def simulated_sparse(records: int, seed: int) -> tuple[Floats, Floats]:
-    """Labels that 20 of 100 correlated attributes decide (002, 4.6.3): Σ_jk = 0.5^|j−k|, weights ±0.5 to 5."""
+    """Labels that 20 of 100 correlated attributes decide (002, 4.6.3): Σ_jk = 0.5^|j−k|."""
     random = np.random.default_rng(seed)
     X = np.empty((records, 100))
     noise = random.normal(size=(records, 100))

@@ -1,6 +1,7 @@
 """Figures of 000 (Lee, Kifer 2018): DP-AGD against baselines, and the effect of its parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.papers.cells import Cell
 from benchmarks.papers.figures import Figure, Panel, grid
@@ -27,7 +28,7 @@ def compared(
     delta: float = 1e-8,
 ) -> list[Cell]:
     """Every algorithm at every ε, and the baselines without one."""
-    fixed = {
+    fixed: dict[str, Any] = {
         "dataset": datasets,
         "model": [model],
         "strength": [strength],
@@ -50,8 +51,14 @@ def _effect(parameter: str, values: Sequence[float], scale: Scale) -> list[Cell]
     """DP-AGD as printed on Adult, with one parameter varied."""
     epsilons = scale.epsilons if scale.name == "paper" else [0.1, 1.6]
     rows = 0 if scale.name == "paper" else 8_000
-    fixed = {"dataset": ["adult"], "model": ["lr"], "strength": [LAMBDA], "rows": [rows], "delta": [1e-8]}
-    varied: dict[str, Sequence[float]] = {parameter: values}
+    fixed: dict[str, Any] = {
+        "dataset": ["adult"],
+        "model": ["lr"],
+        "strength": [LAMBDA],
+        "rows": [rows],
+        "delta": [1e-8],
+    }
+    varied: dict[str, Any] = {parameter: values}
     return grid("linear", scale, **fixed, algorithm=["dp-agd"], epsilon=epsilons, **varied)
 
 
@@ -60,9 +67,7 @@ def _effect_figure(name: str, parameter: str, values: Sequence[float]) -> Figure
         Panel(f"DP-AGD on Adult: {label}", metric, x=parameter, series="epsilon")
         for metric, label in (("accuracy", "accuracy"), ("objective", "objective value"))
     ]
-    return Figure(
-        name, f"000, effect of {name}", lambda scale: _effect(parameter, values, scale), panels
-    )
+    return Figure(name, f"000, effect of {name}", lambda scale: _effect(parameter, values, scale), panels)
 
 
 def _kdd(scale: Scale) -> list[Cell]:

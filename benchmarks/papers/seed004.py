@@ -91,7 +91,7 @@ def _accounts(problem: Problem, method: ADDP, users: int) -> list[Any]:
     """A partition for each user, with a budget of the order that its own step is cheapest at."""
     limits = {"epsilon": problem.epsilon, "delta": problem.delta}
     release, sample = method._step(
-        _Facts(HELD, "replace-one"),  # type: ignore[arg-type]
+        _Facts(HELD, "replace-one"),
         float(method.noise_multiplier),  # type: ignore[arg-type]
     )
     step = {"sample": sample.fields(), "releases": [release.mechanism.fields()]}
@@ -116,11 +116,14 @@ def run_composition(cell: Mapping[str, Any]) -> Measured:
     total = (rounds + 1) * delta
     if cell["way"] == "advanced":
         return {
-            "epsilon": math.sqrt(2.0 * rounds * math.log(1.0 / delta)) * each + rounds * each * math.expm1(each)
+            "epsilon": math.sqrt(2.0 * rounds * math.log(1.0 / delta)) * each
+            + rounds * each * math.expm1(each)
         }
     step = {
         "sample": {"scheme": "without-replacement", "rate": rate},
-        "releases": [{"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.0 / gaussian_mu(each, delta)}],
+        "releases": [
+            {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 1.0 / gaussian_mu(each, delta)}
+        ],
         "times": rounds,
     }
     query = {"plan": [step], "adjacency": "replace-one", "delta": total, "method": cell["way"]}
@@ -128,7 +131,7 @@ def run_composition(cell: Mapping[str, Any]) -> Measured:
 
 
 def _sweep(scale: Scale) -> list[Cell]:
-    fixed = {"dataset": TABLES, "model": ["lr"], "strength": [0.0], "delta": [1e-8]}
+    fixed: dict[str, Any] = {"dataset": TABLES, "model": ["lr"], "strength": [0.0], "delta": [1e-8]}
     private = grid("distributed", scale, **fixed, algorithm=PRIVATE, epsilon=scale.epsilons)
     plain = grid("distributed", scale, **fixed, algorithm=["non-private", "majority"], epsilon=[0.0])
     return private + plain
@@ -137,7 +140,7 @@ def _sweep(scale: Scale) -> list[Cell]:
 VARIED = {"rate": (0.001, 0.01, 0.1, 0.5), "rounds": (1, 10, 100, 1_000), "each": (0.03, 0.1, 0.3, 1.0)}
 
 
-def _compositions(scale: Scale) -> list[Cell]:
+def _compositions(_scale: Scale) -> list[Cell]:
     usual = {"rate": 0.1, "rounds": 10, "each": 0.1, "delta": 1e-5}
     return [
         Cell.of("composition", **{**usual, name: value}, way=way, varied=name)
