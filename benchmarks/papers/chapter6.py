@@ -66,8 +66,8 @@ def _objective(trainer: str, features: int, hidden: int) -> Ranking:
     scorer = MLPScorer(features, hidden)
     if trainer == "privbr":
         return BayesRank(scorer, single=True)
-    name = trainer.removeprefix("np-")
-    return {"listnet": ListNet, "listmle": ListMLE}.get(name, BayesRank)(scorer)
+    kinds: dict[str, type[Ranking]] = {"listnet": ListNet, "listmle": ListMLE}
+    return kinds.get(trainer.removeprefix("np-"), BayesRank)(scorer)
 
 
 def _method(cell: Mapping[str, Any], objective: Ranking, documents: list[Floats]) -> Method:

@@ -36,7 +36,7 @@ _LINES = (
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers", "training"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/methods", "noisy_gd"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/support", "base results schedules"),
-    ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam"),
+    ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam proximal_sgd"),
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/support", "batches stochastic"),
     ("client/optimizers/test_plans.py", f"{_CLIENT}/optimizers/support", "planning"),
     ("client/optimizers/test_one_call.py", f"{_CLIENT}/optimizers/support", "rules"),
