@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+PORT ?= 8000
 SECONDS ?= 120
 DATABASE ?= both
 VENV := .venv
@@ -33,8 +34,8 @@ help: ## show what make can do
 
 install: $(VENV)/.installed ## build .venv; again only when a pyproject.toml changed
 
-run: install ## serve on 127.0.0.1:8000, with the ledger in budget.db
-	$(BIN)/dpledger serve --host 127.0.0.1 --port 8000 --database sqlite:///budget.db
+run: install ## serve on 127.0.0.1 at PORT, 8000 by default, with the ledger in budget.db
+	$(BIN)/dpledger serve --host 127.0.0.1 --port $(PORT) --database sqlite:///budget.db
 
 test: install test-client ## run every test, and hold the accounting package to its branch coverage
 	$(PYTEST) --cov --cov-report= tests/accounting
@@ -86,8 +87,10 @@ bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus
 bench-pld: $(BENCH_VENV)/.installed ## time privacy-loss distributions against dp-accounting, Opacus PRV and prv_accountant
 	$(BENCH_VENV)/bin/python benchmarks/pld.py
 
-test-pld: install ## hold 10,000 drawn plans to their exact profiles
-	$(BIN)/python -m tests.accounting.test_pld_bounds 10000
+SEEDS ?= 0 10000
+
+test-pld: install ## hold 10,000 drawn plans to their exact profiles, or those of SEEDS="first end"
+	$(BIN)/python -m tests.accounting.test_pld_bounds $(SEEDS)
 
 bench-client: install ## time DP-SGD with a reservation, in blocks and with one request per step against no accounting, and clipping
 	$(BIN)/python -m benchmarks.client

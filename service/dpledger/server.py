@@ -29,7 +29,8 @@ def create_server(settings: Settings, **options: Any) -> LedgerApp:
     """Build the application; ``options`` are those of :func:`dpledger.api.app.create_app`."""
     app = create_app(settings, **options)
     dashboard = create_dashboard(lambda: app.state.services)
-    app.router.routes.extend([Route(DASHBOARD, _to_dashboard), Mount(DASHBOARD, dashboard)])
+    leading = [Route(path, _to_dashboard) for path in ("/", DASHBOARD)]
+    app.router.routes.extend([*leading, Mount(DASHBOARD, dashboard)])
     if settings.alert_url is not None:
         _watch_thresholds(app, settings, Webhook(settings.alert_url, settings.alert_secret()))
     return app

@@ -13,6 +13,7 @@ from mpmath import mp
 from dpledger.accounting.amplification.approximate import amplified_epsilon
 from dpledger.accounting.amplification.poisson import poisson_curve
 from dpledger.accounting.amplification.poisson_gaussian import poisson_gaussian_curve
+from dpledger.accounting.amplification.sampled_laplace import poisson_laplace_curve
 from dpledger.accounting.amplification.without_replacement import (
     dominating_pair_curve,
     wang_balle_kasiviswanathan_curve,
@@ -278,9 +279,10 @@ def test_without_replacement_gaussians_by_the_dominating_pair_others_by_the_gene
 def test_every_named_method_is_at_least_the_default(scheme: Scheme) -> None:
     build = poisson if scheme is Scheme.POISSON else without_replacement
     orders = np.array([2.0, 3.0, 8.0])
-    default = cost_of(build(0.01, noise(6.0)), orders).epsilons
     for method in AMPLIFICATION_METHODS[scheme]:
-        named = cost_of(build(0.01, noise(6.0)), orders, method=method)
+        mechanism = Laplace(1.0, 6.0) if method == "subsampled-laplace" else noise(6.0)
+        default = cost_of(build(0.01, mechanism), orders).epsilons
+        named = cost_of(build(0.01, mechanism), orders, method=method)
         assert (named.epsilons >= default * (1.0 - 2e-8)).all()
         assert (named.rho, named.mu, named.pure_epsilon) == (None, None, None)
 
@@ -299,6 +301,38 @@ def test_a_named_method_for_pure_releases_gives_its_curve_alone() -> None:
 def test_methods_for_gaussians_refuse_others(method: str) -> None:
     with pytest.raises(Unproven, match="Gaussian noise alone"):
         cost_of(poisson(0.1, Laplace(1.0, 2.0)), FEW, method=method)
+
+
+def test_methods_for_laplace_refuse_others() -> None:
+    for mechanisms in ((noise(1.0),), (noise(1.0), Laplace(1.0, 2.0)), (Pure(0.1),)):
+        with pytest.raises(Unproven, match="Laplace noise alone"):
+            cost_of(poisson(0.1, *mechanisms), FEW, method="subsampled-laplace")
+    with pytest.raises(Unproven, match="Gaussian or Laplace noise alone"):
+        cost_of(without_replacement(0.1, Pure(0.1)), FEW, method="dominating-pair")
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.7])
+@pytest.mark.parametrize("shift", [0.02, 1.0, 3.0])
+def test_sampled_laplace_costs_the_least_of_its_pair_and_the_general_bound(rate: float, shift: float) -> None:
+    mechanism, orders = Laplace(shift, 1.0), DEFAULT_ORDERS
+    for step, pair, general in (
+        (poisson(rate, mechanism), "subsampled-laplace", "steinke"),
+        (without_replacement(rate, mechanism), "dominating-pair", "wang-balle-kasiviswanathan"),
+    ):
+        found = cost_of(step, orders)
+        named = [cost_of(step, orders, method=method).epsilons for method in (pair, general)]
+        assert found.pure_epsilon == amplified_epsilon(rate, mechanism.laplace_shift)
+        assert (found.epsilons <= np.minimum(*named)).all()
+        low = orders < 2.0
+        assert (named[1][low] > 1.005 * found.epsilons[low]).all()
+
+
+def test_several_laplace_releases_on_one_sample_are_covered_by_the_sum_of_shifts() -> None:
+    step = Step((Release(Laplace(1.0, 4.0), 2), Release(Laplace(1.0, 2.0))), Sample(Scheme.POISSON, 0.1), ADD)
+    named = cost_of(step, FEW, method="subsampled-laplace")
+    np.testing.assert_allclose(named.epsilons, poisson_laplace_curve(0.1, 1.0, FEW), rtol=1e-12)
+    assert (cost_of(step, FEW).epsilons <= named.epsilons).all()
+    assert cost_of(poisson(0.1, Laplace(0.0, 1.0)), FEW, method="subsampled-laplace").epsilons.max() == 0.0
 
 
 @pytest.mark.parametrize(

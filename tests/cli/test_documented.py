@@ -17,7 +17,7 @@ WANTED = {
     *("serve", "migrate", "token create", "token list", "token revoke"),
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
-    *("cost", "convert", "calibrate", "forecast"),
+    *("cost", "convert", "calibrate", "forecast", "registry"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
 }
 

@@ -15,6 +15,7 @@ from unittest import mock
 import httpx2
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 import dpledger
 from dpledger.storage.migrate import head_revision
@@ -84,6 +85,39 @@ def test_serve_takes_the_other_settings_from_the_environment_too(
 def test_a_web_server_that_gives_up_is_a_failure(started: mock.Mock, database: str) -> None:
     started.side_effect = SystemExit(3)
     assert run("serve", "--database", database).code == 1
+
+
+def _first_start(started: mock.Mock) -> None:
+    """What the web server does with the application first."""
+    with TestClient(started.call_args.args[0]) as client:
+        assert client.get("/readyz").status_code == 200
+
+
+def test_the_first_token_is_written_for_its_owner_alone(
+    started: mock.Mock, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    assert run("serve", "--database", database, "--token-file", str(file)).code == 0
+    _first_start(started)
+    token = file.read_text(encoding="utf-8").strip()
+    assert token.startswith("dpl_")
+    assert file.stat().st_mode & 0o777 == 0o600
+    reported = capsys.readouterr()
+    assert str(file) in reported.out
+    assert token not in reported.out + reported.err
+
+
+def test_a_file_that_is_there_is_left_alone_and_the_token_is_printed(
+    started: mock.Mock, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("mine", encoding="utf-8")
+    assert run("serve", "--database", database, "--token-file", str(file)).code == 0
+    _first_start(started)
+    assert file.read_text(encoding="utf-8") == "mine"
+    reported = capsys.readouterr()
+    assert "dpl_" in reported.out
+    assert str(file) in reported.err
 
 
 def test_serve_refuses_a_schema_of_a_newer_version(database: str, tmp_path: Path) -> None:

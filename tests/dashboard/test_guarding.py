@@ -38,8 +38,9 @@ def test_no_verification_without_a_session(shared: Service) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard/login")
 
 
-def test_the_short_address_leads_to_the_dashboard(shared: Service) -> None:
-    answer = shared.client.get("/dashboard")
+@pytest.mark.parametrize("address", ["/", "/dashboard"])
+def test_the_short_addresses_lead_to_the_dashboard(shared: Service, address: str) -> None:
+    answer = shared.client.get(address)
 
     assert (answer.status_code, answer.headers["location"]) == (307, "/dashboard/")
 

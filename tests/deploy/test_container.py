@@ -11,6 +11,7 @@ import yaml
 from dpledger.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
+PROMETHEUS = "deploy/prometheus/prometheus.yml"
 VARIABLE = re.compile(r"DPLEDGER_[A-Z_]+")
 Instruction = tuple[str, str]
 
@@ -102,7 +103,7 @@ def test_the_ledger_outlives_the_container(compose: dict[str, Any]) -> None:
 
 def test_every_setting_that_is_used_exists(compose: dict[str, Any]) -> None:
     used = set(compose["services"]["dpledger"]["environment"])
-    for name in ("Dockerfile", "docker-compose.yml", "deploy/standby.env", "deploy/prometheus.yml"):
+    for name in ("Dockerfile", "docker-compose.yml", "deploy/standby.env", PROMETHEUS):
         used |= set(VARIABLE.findall((ROOT / name).read_text(encoding="utf-8")))
 
     assert {"DPLEDGER_DATABASE", "DPLEDGER_KEY_FILE", "DPLEDGER_ALERT_URL"} <= used
@@ -124,7 +125,7 @@ def test_files_of_the_repository_are_mounted_where_they_are(compose: dict[str, A
     }
     own = {path for path in mounted if "secrets" not in path}
 
-    assert len(own) == 4
+    assert len(own) == 5
     assert [path for path in own if not (ROOT / path).is_file()] == []
     assert "deploy/secrets/" in (ROOT / ".gitignore").read_text(encoding="utf-8")
 
@@ -170,7 +171,7 @@ def test_no_password_is_written_down(compose: dict[str, Any]) -> None:
 
 
 def test_prometheus_shows_a_token_of_its_own(compose: dict[str, Any]) -> None:
-    scrape = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"][0]
+    scrape = yaml.safe_load((ROOT / PROMETHEUS).read_text(encoding="utf-8"))["scrape_configs"][0]
     file = scrape["authorization"]["credentials_file"]
 
     assert any(volume.endswith(f":{file}:ro") for volume in compose["services"]["prometheus"]["volumes"])

@@ -1,6 +1,7 @@
 """Budgets: what each wire form allows, in exact terms, and what is refused."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
-from dpledger.accounting.filters import order_budgets
+from dpledger.accounting.filters import default_weights, order_budgets
 from dpledger.accounting.rounding import Direction, add
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.model.budget import Budget
@@ -41,7 +42,7 @@ def steps_that_fit(budget: Budget, noise_std: float, rate: float) -> int:
     return steps
 
 
-@pytest.mark.parametrize(("epsilon", "least"), [(3.0, 3090), (1.0, 128)])
+@pytest.mark.parametrize(("epsilon", "least"), [(3.0, 3125), (1.0, 139)])
 def test_the_default_filter_grants_the_planned_steps(epsilon: float, least: int) -> None:
     budget = budget_of(accounting="rdp", epsilon=epsilon, delta=1e-5, plan=PLAN)
 
@@ -61,8 +62,30 @@ def test_weights_share_delta_and_most_of_it_goes_to_the_planned_order() -> None:
 
     assert math.fsum(budget.weights.tolist()) <= 1.0
     planned = int(budget.weights.argmax())
-    assert budget.weights[planned] == 0.9
+    assert budget.weights[planned] == 0.98
     assert 10.4 < budget.orders[planned] < 10.8
+
+
+def test_without_a_plan_more_of_delta_is_left_to_other_orders() -> None:
+    budget = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5)
+    assert budget.weights is not None
+
+    assert budget.weights.max() == 0.9
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.9])
+def test_weights_of_an_opened_budget_stay_what_they_were(weight: float) -> None:
+    """Budgets that were opened with other weights keep them, as stored and when they change."""
+    opened = budget_of(accounting="rdp", epsilon=1.0, delta=1e-5, plan=PLAN)
+    assert opened.weights is not None
+    weights = default_weights(opened.orders, int(opened.weights.argmax()), weight)
+    stored = replace(opened, weights=weights)
+    read = Budget.from_document(stored.document)
+    changed = read.filter.change(read, {"accounting": "rdp", "epsilon": 0.9, "delta": 1e-5}, ADD_REMOVE)
+
+    for budget in (read, changed):
+        assert budget.weights is not None
+        assert budget.weights.tobytes() == weights.tobytes()
 
 
 @pytest.mark.parametrize("accounting", ["rdp", "rdp-order"])

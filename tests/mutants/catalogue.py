@@ -285,7 +285,27 @@ MUTANTS = (
         "            for items in [add]\n",
         ("tests/accounting/test_pld_bounds.py::test_the_directions_differ_and_the_larger_counts",),
     ),
+    Mutant(
+        "a step's own delta counts as one half at most",
+        f"{_SERVICE}/accounting/pld/discretization.py",
+        "times * math.log1p(-part.infinite) for",
+        "times * math.log1p(-min(part.infinite, 0.5)) for",
+        (
+            "tests/accounting/test_pld_bounds.py"
+            "::test_a_step_that_mostly_shows_everything_is_charged_for_all_of_it",
+        ),
+    ),
     # Bounds.
+    Mutant(
+        "the atom of sampled Laplace noise is left out",
+        f"{_SERVICE}/accounting/amplification/sampled_laplace.py",
+        "    weights[-1] = 0.5 * math.exp(-shift) * (1.0 + share)\n",
+        "    weights[-1] = 0.5 * math.exp(-shift) * share\n",
+        (
+            "tests/accounting/test_amplification_sampled_laplace.py"
+            "::test_poisson_is_the_divergence_of_the_mixture_in_its_worse_direction",
+        ),
+    ),
     Mutant(
         "samples are amplified each alone",
         f"{_SERVICE}/accounting/stepcost.py",

@@ -91,6 +91,7 @@ _LINES = (
     ("api/test_authorizations.py", f"{_SERVICE}/ledger/model", "requests"),
     ("api/test_bulk.py", f"{_SERVICE}/ledger", "bulk"),
     ("api/test_guarantee.py", f"{_SERVICE}/ledger", "planning"),
+    ("api/test_deployments.py", f"{_SERVICE}/ledger", "deployment"),
     ("api/test_entries.py", f"{_SERVICE}/ledger", "reader"),
     ("api/test_datasets.py", f"{_SERVICE}/ledger", "service"),
     # Storage.

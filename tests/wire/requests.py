@@ -91,6 +91,7 @@ def session() -> Iterator[Request]:
     yield from _read()
     yield from _plan(post)
     yield from _share(post)
+    yield from _draft()
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -388,3 +389,14 @@ def _share(post: Any) -> Iterator[Request]:
         "/export",
     ):
         yield Request("GET", here + what)
+
+
+def _draft() -> Iterator[Request]:
+    person = (
+        "data_curators=Office&intended_use=Teaching&data_product_type=Dataset&data_product_region=EU"
+        "&publication_date=2026-11-18&tier=3&delta=1e-6"
+    )
+    for name in ("zcdp-rho", "gdp-approx", "rdp-curve", "shared"):
+        yield Request("GET", f"/v1/datasets/{name}/deployment?{person}&description=Rows")
+    yield Request("GET", f"/v1/datasets/gdp-mu/deployment?{person}&format=yaml")
+    yield Request("GET", "/v1/datasets/gdp-mu/deployment?tier=4")

@@ -15,6 +15,10 @@ from dpledger.accounting.amplification.moments import moments_accountant_curve
 from dpledger.accounting.amplification.pairing import check_pairing
 from dpledger.accounting.amplification.poisson import POISSON_METHODS, poisson_curve
 from dpledger.accounting.amplification.poisson_gaussian import poisson_gaussian_curve
+from dpledger.accounting.amplification.sampled_laplace import (
+    laplace_without_replacement_curve,
+    poisson_laplace_curve,
+)
 from dpledger.accounting.amplification.without_replacement import (
     dominating_pair_curve,
     wang_balle_kasiviswanathan_curve,
@@ -23,22 +27,29 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import Unproven
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
 from dpledger.accounting.mechanisms.pure import pure_cost
-from dpledger.accounting.numerics import root_of_squares
+from dpledger.accounting.numerics import exact_sum, root_of_squares
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Sample, Scheme
 from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats, check_choice, check_non_negative, check_orders
 
-__all__ = ["AMPLIFICATION_METHODS", "cost_of"]
+__all__ = ["AMPLIFICATION_METHODS", "cost_of", "laplace_shift"]
 
 AMPLIFICATION_METHODS: dict[Scheme, tuple[str, ...]] = {
     Scheme.FULL: (),
-    Scheme.POISSON: ("subsampled-gaussian", *POISSON_METHODS, "moments-accountant"),
+    Scheme.POISSON: ("subsampled-gaussian", "subsampled-laplace", *POISSON_METHODS, "moments-accountant"),
     Scheme.WITHOUT_REPLACEMENT: ("dominating-pair", "wang-balle-kasiviswanathan"),
 }
 """Theorems by name, for each scheme; see the files of ``amplification``."""
 
-_GAUSSIAN_ONLY = ("subsampled-gaussian", "moments-accountant", "dominating-pair")
+_COVERED = {
+    "subsampled-gaussian": "Gaussian noise",
+    "subsampled-laplace": "Laplace noise",
+    "moments-accountant": "Gaussian noise",
+    "dominating-pair": "Gaussian or Laplace noise",
+}
+"""What a theorem covers that does not cover every mechanism."""
+_OF_LAPLACE = ("subsampled-laplace", "dominating-pair")
 
 
 def cost_of(step: Step, orders: Floats, *, method: str | None = None) -> Cost:
@@ -106,12 +117,17 @@ def _gaussian_mu(step: Step) -> float:
 def _sampled_cost(step: Step, rate: float, orders: Floats, method: str | None) -> Cost:
     if all(release.mechanism.gaussian_mu is not None for release in step.releases):
         return Cost(orders, _gaussian_curve(step.sample.scheme, rate, _gaussian_mu(step), orders, method))
-    if method in _GAUSSIAN_ONLY:
-        raise Unproven(f"{method} covers Gaussian noise alone")
+    shift = laplace_shift(step)
+    if method in _OF_LAPLACE and shift is not None:
+        return Cost(orders, _laplace_curve(step.sample.scheme, rate, shift, orders))
+    if method in _COVERED:
+        raise _uncovered(method)
     total = _full(step, orders)
     if step.sample.scheme is Scheme.WITHOUT_REPLACEMENT and total.delta > 0.0:
         return _amplified_approximate(total, rate, method)
     curve = _any_curve(step, rate, orders, total.pure_epsilon, method)
+    if method is None and shift is not None:
+        curve = np.minimum(curve, _laplace_curve(step.sample.scheme, rate, shift, orders))
     cost = Cost(orders, curve, delta=amplified_delta(rate, total.delta))
     return cost if method is not None else _tighten(cost, total, rate)
 
@@ -129,7 +145,28 @@ def _gaussian_curve(scheme: Scheme, rate: float, mu: float, orders: Floats, meth
         "zhu-wang": lambda: poisson_curve(rate, raw, orders, method="zhu-wang"),
     }
     default = "subsampled-gaussian" if scheme is Scheme.POISSON else "dominating-pair"
-    return by_name[method or default]()
+    if (named := method or default) not in by_name:
+        raise _uncovered(named)
+    return by_name[named]()
+
+
+def _uncovered(method: str) -> Unproven:
+    return Unproven(f"{method} covers {_COVERED[method]} alone")
+
+
+def laplace_shift(step: Step) -> float | None:
+    """The shift of all releases together, rounded up, where all are Laplace noise; None elsewhere."""
+    parts = [(release.mechanism.laplace_shift, release.count) for release in step.releases]
+    known = [count * shift for shift, count in parts if shift is not None]
+    if len(known) < len(parts):
+        return None
+    total = check_non_negative("shift of all releases", exact_sum(known))
+    return widen(total, Direction.UP, ulps=4) if total else 0.0
+
+
+def _laplace_curve(scheme: Scheme, rate: float, shift: float, orders: Floats) -> Floats:
+    of_scheme = poisson_laplace_curve if scheme is Scheme.POISSON else laplace_without_replacement_curve
+    return of_scheme(rate, shift, orders)
 
 
 def _any_curve(

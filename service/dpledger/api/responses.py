@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
 from starlette.responses import Response
 
 from dpledger.api.http.problems import BUDGET_EXHAUSTED, MEDIA_TYPE, Problem, problem_of
@@ -46,6 +47,7 @@ __all__ = [
     "number_text",
     "to_json_response",
     "with_etag",
+    "yaml_text",
 ]
 
 REPLAYED_HEADER = "Idempotency-Replayed"
@@ -70,6 +72,12 @@ def number_text(body: Mapping[str, float]) -> str:
 def _charge_texts(charge: Charge) -> tuple[str, str]:
     """The sample and the cost of a charge as JSON; a charge is shared by all of its entries."""
     return json_text(charge.step.sample.fields()), json_text(charge.cost_fields)
+
+
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """YAML without folded scalars, which the registry rejects: lines are as long as their texts."""
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text
 
 
 def to_json_response(

@@ -10,6 +10,7 @@ from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.queries import calibrate, convert, cost, forecast
+from dpledger.cli.registry import registry
 from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
 
@@ -39,7 +40,8 @@ def dpledger(
     """
 
 
-for command in (serve, migrate, entries, verify, accept_rollback, export, cost, convert, calibrate, forecast):
+_HISTORY = (entries, verify, accept_rollback, export, registry)
+for command in (serve, migrate, *_HISTORY, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")

@@ -16,7 +16,7 @@ from dpledger.api.http.pagination import number_after, page, text_after
 from dpledger.api.responses import json_text
 from dpledger.api.routes.tokens import token_fields
 from dpledger.api.schemas.queries import ForecastBody
-from dpledger.api.schemas.requests import TokenBody
+from dpledger.api.schemas.requests import DeploymentQuery, TokenBody
 from dpledger.auth.issuer import Issuer, TokenRequest
 from dpledger.auth.keys import load_keys
 from dpledger.cli.databases import make_schema, one_line_failures, refuse_foreign, refuse_missing
@@ -75,6 +75,11 @@ class Direct:
         """Limit, spent, reserved and remaining."""
         with self._reading() as reader:
             return reader.budget(name, delta)
+
+    def deployment(self, name: str, query: Fields) -> Fields:
+        """A draft of the dataset's entry for the deployments registry."""
+        with self._reading() as reader:
+            return reader.deployment(name, DeploymentQuery(**query).details())
 
     def runs(self, name: str, limit: int, cursor: str | None) -> Page:
         """A page of runs with what each has spent."""

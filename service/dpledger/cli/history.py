@@ -20,7 +20,7 @@ from dpledger.cli.output import moment_text, percent_left, print_json, show_tabl
 from dpledger.cli.progress import show_bar
 from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, Quiet, at_a_ledger, new_key
 
-__all__ = ["accept_rollback", "entries", "export", "verify"]
+__all__ = ["accept_rollback", "entries", "export", "open_file", "refuse_to_overwrite", "verify"]
 
 _SHOWN_PROBLEMS = 3
 
@@ -221,11 +221,11 @@ def export(
     A file appears when it is whole; a failed export leaves none behind.
     """
     if output != Path("-"):
-        _refuse_to_overwrite(ledger_target, output, force)
+        refuse_to_overwrite(ledger_target, output, force)
     with (
         open_ledger(ledger_target) as ledger,
         show_bar("exporting", quiet) as step,
-        _open_file(output) as file,
+        open_file(output) as file,
     ):
         total, done, last = ledger.dataset(name)["sequence"], 0, b"\n"
         for piece in ledger.export(name):
@@ -238,7 +238,8 @@ def export(
             raise Failed(ExitCode.BROKEN, f"{name} counts {total} entries, and {done} are there")
 
 
-def _refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool) -> None:
+def refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool) -> None:
+    """Refuse the ledger's own files, what is no file, and without ``force`` any file that is there."""
     if ledger_target.url is None:
         from dpledger.cli.databases import files_of
         from dpledger.settings import DEFAULT_DATABASE
@@ -252,7 +253,7 @@ def _refuse_to_overwrite(ledger_target: LedgerTarget, output: Path, force: bool)
 
 
 @contextlib.contextmanager
-def _open_file(output: Path) -> Iterator[IO[bytes]]:
+def open_file(output: Path) -> Iterator[IO[bytes]]:
     """Standard output, or a file that takes its name when it is whole and on disk."""
     if output == Path("-"):
         yield sys.stdout.buffer

@@ -51,6 +51,10 @@ class Ledger(Protocol):
         """Limit, spent, reserved and remaining."""
         ...
 
+    def deployment(self, name: str, query: Fields) -> Fields:
+        """A draft of the dataset's entry for the deployments registry."""
+        ...
+
     def runs(self, name: str, limit: int, cursor: str | None) -> Page:
         """A page of runs with what each has spent."""
         ...

@@ -74,6 +74,10 @@ class Remote:
         """Limit, spent, reserved and remaining."""
         return self._json("GET", f"{_dataset(name)}/budget", params=_drop_none(delta=delta))
 
+    def deployment(self, name: str, query: Fields) -> Fields:
+        """A draft of the dataset's entry for the deployments registry."""
+        return self._json("GET", f"{_dataset(name)}/deployment", params=query)
+
     def runs(self, name: str, limit: int, cursor: str | None) -> Page:
         """A page of runs with what each has spent."""
         return self._json("GET", f"{_dataset(name)}/runs", params=_drop_none(limit=limit, next=cursor))

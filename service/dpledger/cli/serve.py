@@ -1,5 +1,6 @@
 """``dpledger serve`` and ``dpledger migrate``: what an operator does to a whole database."""
 
+import functools
 import gc
 import os
 import re
@@ -40,6 +41,10 @@ def serve(
     database: Database = _DEFAULT_DATABASE,
     key_file: KeyFile = None,
     access_log: Annotated[bool, typer.Option(help="Log every request.")] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the first admin token to this new file, mode 0600.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Start the service; the first start on a new ledger prints an admin token, once."""
     # Only a service needs all of its components, which take two seconds to load.
@@ -57,7 +62,7 @@ def serve(
         settings = Settings.from_environment(os.environ, database=database, key_file=key_file)
         refuse_foreign(settings.database)
         check_files(settings)
-        server = create_server(settings, announce=_announce)
+        server = create_server(settings, announce=functools.partial(_announce, token_file))
     configure_logs()
     # What is loaded by now stays for good. To look through it for garbage, which a long list of spends brings
     # about, would stop every thread for a tenth of a second.
@@ -81,8 +86,20 @@ def serve(
         raise typer.Exit(ExitCode.FAILURE if ended.code else ExitCode.DONE) from None
 
 
-def _announce(token: str) -> None:
-    typer.echo(f"First admin token, shown only now: {token}")
+def _announce(token_file: Path | None, token: str) -> None:
+    """Tell the first token: in its file, or where none can be made, on standard output.
+
+    The token is on the ledger by now, so that it must be told somewhere.
+    """
+    if token_file is not None:
+        try:
+            with open(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"{token}\n")
+        except OSError as error:
+            typer.echo(f"--token-file: cannot make {token_file}: {error.strerror}", err=True)
+        else:
+            return typer.echo(f"First admin token, kept only there: {token_file}")
+    return typer.echo(f"First admin token, shown only now: {token}")
 
 
 def migrate(

@@ -344,6 +344,10 @@ class Storage(Protocol):
         """Entries as last committed, charges included."""
         ...
 
+    def first_charges(self, dataset_id: int, most: int) -> list[Charge]:
+        """The first distinct charges, each a step description that was granted."""
+        ...
+
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
         ...

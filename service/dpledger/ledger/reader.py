@@ -13,6 +13,7 @@ import numpy as np
 
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import Floats, check_open_unit
+from dpledger.ledger.deployment import MOST_STEPS, DeploymentDetails, deployment_document
 from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.model.allocation import Allocation
@@ -27,6 +28,8 @@ __all__ = ["LedgerReader"]
 
 _PAGE = 1000
 _ATTEMPTS = 3
+_MOST_CHARGES = 10 * MOST_STEPS
+"""Charges are one per step and purpose: some are of one step."""
 Progress = Callable[[int, int], None]
 
 
@@ -88,6 +91,14 @@ class LedgerReader:
         amounts = state.budget.filter.coordinates(state.budget, state.shown_for(None))
         counts = {"open": taken, "returned": returned}
         return {"remaining": state.remaining(None), "allocated": amounts, "allocations": counts}
+
+    def deployment(self, name: str, details: DeploymentDetails) -> dict[str, Any]:
+        """The dataset's entry for the Differential Privacy Deployments Registry, as a draft."""
+        row = self._storage.dataset(name)
+        charges = self._storage.first_charges(row.state.dataset_id, _MOST_CHARGES)
+        steps = list({charge.step.canonical: charge.step for charge in charges}.values())
+        more = len(steps) > MOST_STEPS or len(charges) == _MOST_CHARGES
+        return deployment_document(row, steps[:MOST_STEPS], more, details)
 
     def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Allocations in the order in which they were opened, with what each has left."""

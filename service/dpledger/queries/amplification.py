@@ -6,7 +6,7 @@ from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.sampling import Scheme
-from dpledger.accounting.stepcost import AMPLIFICATION_METHODS, cost_of
+from dpledger.accounting.stepcost import AMPLIFICATION_METHODS, cost_of, laplace_shift
 from dpledger.accounting.steps import Step, releases_from_fields
 from dpledger.accounting.validation import check_choice, check_orders
 from dpledger.queries.requests import AmplificationQuery, CostQuery, Fields, sample_from
@@ -82,4 +82,7 @@ def _amplified_by(step: Step, cost: Cost) -> Theorem:
     if not poisson and cost.delta > 0.0:
         return SIMPLE
     general = AMPLIFICATION["steinke" if poisson else "wang-balle-kasiviswanathan"]
+    if laplace_shift(step) is not None:
+        pair = AMPLIFICATION["subsampled-laplace" if poisson else "dominating-pair"]
+        return least_of(pair, general, SIMPLE)
     return general if cost.pure_epsilon is None else least_of(general, SIMPLE)

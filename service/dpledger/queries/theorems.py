@@ -42,6 +42,12 @@ AMPLIFICATION: dict[str, Theorem] = {
             "Mironov, Talwar, Zhang 2019, Theorems 4 and 5",
         ),
         Theorem(
+            "subsampled-laplace",
+            "ε(α) = log E[(1 − q + q·e^s)^α]/(α − 1), s the loss of Laplace noise under Q",
+            _POISSON + ", Laplace noise, every order; several releases on one sample with shifts added up",
+            "Zhu, Dong, Wang 2022, Theorem 11; Mironov, Talwar, Zhang 2019, Theorem 5",
+        ),
+        Theorem(
             "steinke",
             "ε'(α) = log{(1−q)^(α−1)(1 + (α−1)q) + Σ_{l=2..α} C(α,l)(1−q)^(α−l) q^l e^((l−1)ε(l))}/(α−1)",
             _POISSON + ", a curve that bounds both directions; chords between whole orders",
@@ -62,8 +68,8 @@ AMPLIFICATION: dict[str, Theorem] = {
         Theorem(
             "dominating-pair",
             "ε(α) = log(1 + E[(f(r) + r·f(1/r))·1{r > 1}])/(α − 1), f(t) = t^α − 1 − α(t − 1), "
-            "r = 1 − q + q·e^(μu − μ²/2), u standard normal",
-            _WITHOUT + ", Gaussian noise",
+            "r = 1 − q + q·e^s, s the loss of Gaussian or Laplace noise under Q",
+            _WITHOUT + ", Gaussian noise alone or Laplace noise alone",
             "Zhu, Dong, Wang 2022 (dominating pairs under sampling without replacement)",
         ),
         Theorem(

@@ -355,6 +355,11 @@ class SqlStorage:
         with self.database.read() as session:
             return entry_rows.entries_page(session, dataset_id, chosen)
 
+    def first_charges(self, dataset_id: int, most: int) -> list[Charge]:
+        """The first distinct charges, each a step description that was granted."""
+        with self.database.read() as session:
+            return charges.first_charges(session, dataset_id, most)
+
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""
         with self.database.read() as session:

@@ -3,6 +3,7 @@
 | scheme | adjacency | what is sampled | file |
 |---|---|---|---|
 | Poisson | add-remove | Gaussian noise, exact | ``poisson_gaussian`` |
+| Poisson; without replacement | its own | Laplace noise | ``sampled_laplace`` |
 | Poisson | add-remove | any curve | ``poisson`` |
 | Poisson | add-remove | Gaussian noise, closed form | ``moments`` |
 | without replacement | replace-one | Gaussian noise; any curve | ``without_replacement`` |

@@ -98,6 +98,11 @@ class Mechanism(abc.ABC):
         return self.gaussian_mu
 
     @property
+    def laplace_shift(self) -> float | None:
+        """L1 sensitivity over scale for exactly Laplace noise, rounded up; None for everything else."""
+        return None
+
+    @property
     def private_claim(self) -> tuple[float, float] | None:
         """(ε, δ) of what is charged by the pair of randomized response; None for everything else."""
         return None

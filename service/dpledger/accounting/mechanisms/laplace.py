@@ -41,11 +41,11 @@ class Laplace(Mechanism):
         object.__setattr__(self, "scale", check_positive("scale", self.scale))
 
     def cost(self, orders: Floats, adjacency: Adjacency) -> Cost:
-        return laplace_cost(self._shift, orders)
+        return laplace_cost(self.laplace_shift, orders)
 
     def dominating_pairs(self, adjacency: Adjacency) -> Items:
         """The pair of Laplace noise under a shift of Δ/b."""
-        return laplace_items(self._shift)
+        return laplace_items(self.laplace_shift)
 
     def dominates_alike(self, other: "Laplace", adjacency: Adjacency) -> bool:
         """The other's shift over its scale is at most its own: number by number, or as quotients.
@@ -59,7 +59,7 @@ class Laplace(Mechanism):
         return above <= widen(self.sensitivity / self.scale, Direction.DOWN, ulps=1)
 
     @property
-    def _shift(self) -> float:
+    def laplace_shift(self) -> float:
         return ratio_above("sensitivity / scale", self.sensitivity, self.scale)
 
 

@@ -1,5 +1,7 @@
 """From a dominating pair to even grids of losses: one that dominates it, one that it dominates."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,7 @@ __all__ = [
     "connect_the_dots",
     "even_edges",
     "graded_edges",
+    "infinite_mass",
     "merged_cells",
     "rough_masses",
 ]
@@ -26,7 +29,7 @@ Levels = tuple[tuple[int, float, float], ...]
 """From what loss down and up a cell may be how many widths wide, widest last."""
 
 _UNDERFLOW = 1e-290
-"""Stands for all masses that were too small for a float."""
+"""A mass below this may be too small for a float to be right; so much counts as infinite for each cell."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def connect_the_dots(cells: Cells, width: float) -> Dominating:
         width,
         index,
         masses,
-        cells.high[0] + cells.infinite[0] + _UNDERFLOW,
+        cells.high[0] + cells.infinite[0] + _UNDERFLOW * masses.size,
         cells.mass_error + 4.0 * ROUNDING,
         blur,
     )
@@ -132,6 +135,16 @@ def _upper_share(cells: Cells) -> Floats:
     share = ((cells.excess + cells.excess_error) / present + cells.edge_error) / spread
     clipped: Floats = np.clip(share * (1.0 + 2.0 * cells.mass_error + 8.0 * ROUNDING), 0.0, 1.0)
     return clipped
+
+
+def infinite_mass(parts: "Sequence[tuple[Dominating | Dominated, int]]") -> float:
+    """1 − Π(1 − m)^times over the infinite masses m: that of the composition, up to e^(their log errors).
+
+    It is concave along rays from 0, so a factor on every m is at most that factor on it.
+    """
+    if any(part.infinite >= 1.0 for part, _ in parts):
+        return 1.0
+    return -math.expm1(math.fsum(times * math.log1p(-part.infinite) for part, times in parts))
 
 
 def rough_masses(cells: Cells) -> Floats:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from dpledger.accounting.pld.discretization import (
     connect_the_dots,
     even_edges,
     graded_edges,
+    infinite_mass,
     merged_cells,
 )
 from dpledger.accounting.pld.moments import Cumulants, Shape
@@ -56,7 +57,7 @@ _MOST_DOUBLINGS = 6
 _SMALL = 1 << 14
 _TINY = 1e-300
 _NEAR_ZERO = 0.02
-"""An ε below this share of the loss's deviation is not resolved relative to itself."""
+"""An ε below this share of the loss's deviation is at first not resolved relative to itself."""
 _LARGEST_EXPONENT = 600.0
 _LEAST_DELTA = 1e-280
 _MOST_DRAWS = 10**15
@@ -142,7 +143,12 @@ class PrivacyLossDistribution:
         delta = check_open_unit("delta", delta)
         if self._at_zero <= delta:
             return 0.0
-        return self._epsilon(delta, self._grid_for_delta(delta, tolerance))
+        grid = self._grid_for_delta(delta, tolerance)
+        found = self._epsilon(delta, grid)
+        resolved = _NEAR_ZERO * grid.shape.deviation
+        if 0.0 < found < resolved and self._size(finer := _finer(grid, found / resolved)) <= _MOST_POINTS:
+            found = min(found, self._epsilon(delta, finer))
+        return found
 
     def epsilon_bounds(self, delta: float, *, tolerance: float = BOUNDS_TOLERANCE) -> Interval:
         """Both bounds on ε at ``delta``, refined until they are within ``tolerance`` (relative)."""
@@ -231,7 +237,12 @@ class PrivacyLossDistribution:
         if lumps and abs(lumps[0].anchor) > width:  # both ends of a symmetric support on the grid
             width = 2.0 * abs(lumps[0].anchor) / math.ceil(2.0 * abs(lumps[0].anchor) / width)
         grid = replace(grid, width=width)
-        while self._size(grid) > _MOST_POINTS or self._held(grid, atomic=True) > _MOST_HELD:
+        least = _least_width(grid)
+        while (
+            self._size(grid) > _MOST_POINTS
+            or self._held(grid, atomic=True) > _MOST_HELD
+            or grid.width < least
+        ):
             grid = replace(grid, width=2.0 * grid.width)
         return self._checked_blur(grid, allowed)
 
@@ -260,7 +271,10 @@ class PrivacyLossDistribution:
             foreseen = self._foreseen_gap(grid)
             if foreseen <= 1.5 * allowed or self._size(grid) > _MOST_POINTS // 2:
                 break
-            grid = replace(grid, width=grid.width * max(0.9 * math.sqrt(allowed / foreseen), 0.1))
+            finer = replace(grid, width=grid.width * max(0.9 * math.sqrt(allowed / foreseen), 0.1))
+            if finer.width < _least_width(finer):
+                break
+            grid = finer
         return grid
 
     def _size(self, grid: _Grid) -> float:
@@ -300,25 +314,32 @@ class PrivacyLossDistribution:
             found = tilted_spectrum(tilted, tilt, window.size, grid.width)
         if found is None:
             return self._tail(grid, floor)
-        extra = infinite + _mass_from(factors, window.first + window.size, grid)
+        extra = infinite + _mass_from(factors, window.first + window.size, grid, log_error)
         return _Band.of(found, grid, origin, log_error, extra, window.first)
 
-    def _tail(self, grid: _Grid, floor: float, *, rounded: bool = True, terms: int = FEW_TERMS) -> "_Tail":
-        """From the sum of all losses; if not ``rounded`` without its error, for no claim."""
+    def _tail(self, grid: _Grid, floor: float, *, terms: int = FEW_TERMS) -> "_Tail":
+        """From the sum of all losses."""
+        law, read = self._law(grid, floor, terms)
+        return read(law)
+
+    def _law(self, grid: _Grid, floor: float, terms: int) -> tuple[Sum, Callable[[Sum], "_Tail"]]:
+        """The sum of all losses, and what reads its part above the floor."""
         factors, origin, log_error, infinite = self._factors(grid)
         window = _Window.of(grid, origin, factors, floor=floor)
         found = tilted_sum(factors, grid.shape.tilt * grid.width, window.first, window.size, terms=terms)
-        found = found if rounded else replace(found, error=UNDERFLOW)
-        return _Tail.of(found, grid, origin, log_error, infinite + _beyond(factors, found, grid), floor)
+        extra = infinite + _beyond(factors, found, grid, log_error)
+        return found, lambda law: _Tail.of(law, grid, origin, log_error, extra, floor)
 
     def _factors(self, grid: _Grid) -> tuple[list[Factor], float, float, float]:
         """The steps' masses, the loss at index 0 of their sum, the error of masses, and the infinite mass."""
         parts = self._dominating(grid)
         origin = math.fsum(times * part.origin for part, times in parts)
-        infinite = -math.expm1(sum(times * math.log1p(-min(part.infinite, 0.5)) for part, times in parts))
         factors = [Factor(part.masses, times, part.index) for part, times in parts]
         log_error = sum(times * part.log_error for part, times in parts)
-        return factors, origin, log_error, infinite * (1.0 + 1e-12)
+        infinite = min(
+            infinite_mass(parts) * math.exp(min(log_error, _LARGEST_EXPONENT)) * (1.0 + 1e-12), 1.0
+        )
+        return factors, origin, log_error, infinite
 
     @functools.cached_property
     def _smooth(self) -> bool:
@@ -340,8 +361,11 @@ class PrivacyLossDistribution:
 
         Where the rounding of a transform decides, a grid on which no transform is needed may be closer.
         """
-        found = self._tail(grid, 0.0).epsilon(delta)
-        likely = self._tail(grid, 0.0, rounded=False).epsilon(delta)
+        law, read = self._law(grid, 0.0, FEW_TERMS)
+        found = read(law).epsilon(delta)
+        if law.error <= UNDERFLOW:
+            return found
+        likely = read(replace(law, error=UNDERFLOW)).epsilon(delta)  # for no claim
         if likely >= found * (1.0 - _ROUNDED):
             return found
         for wider in _widths(grid):
@@ -393,7 +417,7 @@ class PrivacyLossDistribution:
             origins.append(times * float(cells.edges[0]))
         origin = math.fsum(origins)
         log_error = sum(times * part.log_error for part, times in parts)
-        infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
+        infinite = infinite_mass(parts)
         tilt = grid.shape.tilt * grid.width
         p = [Factor(part.p, times) for part, times in parts]
         window = _Window.of(grid, origin + 0.5 * grid.width * self.draws, p)
@@ -413,6 +437,12 @@ def _total_variation(pair: DominatingPair) -> float:
     cells = pair.cells(np.array([-high, 0.0, high]))
     seen = float(cells.excess[1] + cells.excess_error[1]) + cells.high[0] + cells.infinite[0]
     return seen * (1.0 + 1e-6)
+
+
+def _least_width(grid: _Grid) -> float:
+    """At which a window still holds the losses of interest: what lies above it counts as infinite."""
+    low, high = _upper_window(grid, max(_foreseen_epsilon(grid.shape) - grid.shape.deviation, 0.0))
+    return (high - low) / _MOST_SUMMED if high < math.inf else 0.0
 
 
 def _foreseen_epsilon(shape: Shape) -> float:
@@ -485,21 +515,21 @@ def _log_tail(factors: Sequence[Factor], tilt: float, index: float) -> float:
     for factor in factors:
         exponents = tilt * factor.positions
         top = float(exponents[-1]) if tilt > 0.0 else 0.0
-        moment = float((factor.masses * np.exp(exponents - top)).sum())
-        logs = factor.times * (math.log(moment) + top) if moment > 0.0 else -math.inf
+        moment = float((factor.masses * np.exp(exponents - top)).sum()) + UNDERFLOW
+        logs = factor.times * (math.log(moment) + top)
         total += logs
         size += factor.times * (abs(top) + 8.0 + math.log2(factor.masses.size + 1.0)) + abs(logs)
-    return total + 8.0 * ROUNDING * size if total > -math.inf else total
+    return total + 8.0 * ROUNDING * size
 
 
-def _beyond(factors: Sequence[Factor], found: Sum, grid: _Grid) -> float:
+def _beyond(factors: Sequence[Factor], found: Sum, grid: _Grid, log_error: float) -> float:
     """Upper bound on the mass above the window, where the window is not everything."""
-    return 0.0 if found.end >= found.length else _mass_from(factors, found.end, grid)
+    return 0.0 if found.end >= found.length else _mass_from(factors, found.end, grid, log_error)
 
 
-def _mass_from(factors: Sequence[Factor], index: int, grid: _Grid) -> float:
-    """Upper bound on the mass of the sum at or above ``index``."""
-    logs = _log_tail(factors, grid.end.tilt * grid.width, index)
+def _mass_from(factors: Sequence[Factor], index: int, grid: _Grid, log_error: float) -> float:
+    """Upper bound on the mass of the sum at or above ``index``, masses being right after e^log_error."""
+    logs = _log_tail(factors, grid.end.tilt * grid.width, index) + log_error
     return math.exp(min(logs, 0.0)) * (1.0 + 1e-12)
 
 
@@ -709,8 +739,8 @@ class _Test:
         )
         hidden = np.cumsum(hidden[::-1])[::-1] * (1.0 + slack)
         if under_q.end < under_q.length:
-            further = (grid.end.tilt + 1.0) * grid.width
-            hidden = hidden + math.exp(min(_log_tail(q, further, under_q.end), 0.0)) * (1.0 + 1e-12)
+            further = _log_tail(q, (grid.end.tilt + 1.0) * grid.width, under_q.end) + log_error
+            hidden = hidden + math.exp(min(further, 0.0)) * (1.0 + 1e-12)
         return cls(np.maximum(shown, 0.0), hidden, infinite * (1.0 - 1e-12))
 
     def epsilon(self, delta: float) -> float:

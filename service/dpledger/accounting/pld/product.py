@@ -8,7 +8,7 @@ import numpy as np
 
 from dpledger.accounting.errors import Unproven
 from dpledger.accounting.pld.cells import ROUNDING, Cells
-from dpledger.accounting.pld.discretization import connect_the_dots, even_edges, merged_cells
+from dpledger.accounting.pld.discretization import connect_the_dots, even_edges, infinite_mass, merged_cells
 from dpledger.accounting.pld.moments import Cumulants
 from dpledger.accounting.pld.pairs import AtomicPair, DominatingPair, Span
 from dpledger.accounting.validation import Floats
@@ -103,7 +103,7 @@ def _above(cells: Sequence[tuple[Cells, int]], width: float) -> AtomicPair:
     line, cut = _summed([(part.masses, times) for part, times in parts], _CUT, up=True)
     losses: Floats = origin + width * (line.first + np.arange(line.masses.size, dtype=np.float64))
     error = sum(times * part.log_error for part, times in parts) + _convolution_error(cells, line)
-    infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts)) + cut
+    infinite = infinite_mass(parts) + cut
     size = abs(origin) + width * (abs(line.first) + line.masses.size)
     q = line.masses * np.exp(-losses)
     alone = max(1.0 - float(q.sum()), 0.0) + ROUNDING * (16.0 + q.size) + error
@@ -127,7 +127,7 @@ def _below(cells: Sequence[tuple[Cells, int]]) -> AtomicPair:
     full_q[q.first : q.first + q.masses.size] = q.masses
     both = (full_p > _UNDERFLOW) & (full_q > _UNDERFLOW)
     error = sum(times * part.log_error for part, times in parts) + _convolution_error(cells, p)
-    infinite = -math.expm1(sum(times * math.log1p(-part.infinite) for part, times in parts))
+    infinite = infinite_mass(parts)
     alone = float(full_q[~both].sum())
     losses = np.log(full_p[both] / full_q[both])
     order = np.argsort(losses, kind="stable")

@@ -38,6 +38,7 @@ a library's twiddles are as good is an assumption, which a test checks on impuls
 _PER_PRODUCT = 4.0 * ROUNDING
 _NEGLIGIBLE = 1e-17
 """A modulus that changes no digit of a sum of total 1."""
+_LOG_ROUNDINGS = 2400.0
 _SLACK = 0.02
 _MOST_SCANNED = 1 << 17
 _MOST_LOUD = 2048
@@ -156,8 +157,12 @@ class Spectrum:
             float(cosine @ terms.real - sine @ terms.imag) + self.error / -math.expm1(-rate)
             for terms, rate in zip(self._series, (self.tilt, self.tilt + self.step), strict=True)
         )
-        size = float(np.abs(self._series[0]).sum())
-        return p, q, size * ROUNDING * (64.0 + self.frequencies.size)
+        return p, q, self._size * ROUNDING * (64.0 + self.frequencies.size)
+
+    @functools.cached_property
+    def _size(self) -> float:
+        """Of either series, the larger sum of moduli."""
+        return max(float(np.abs(series).sum()) for series in self._series)
 
     @functools.cached_property
     def _series(self) -> tuple[Complexes, Complexes]:
@@ -207,7 +212,7 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
     log_scale = math.fsum(part.times * part.log_total for part in parts)
     log_error = math.fsum(part.times * part.log_error for part in parts)
     if draws == 1:
-        return Sum(parts[0].fold(length), 0, 0.0, log_scale, log_error, tilt, length)
+        return Sum(parts[0].fold(length), 0, UNDERFLOW, log_scale, log_error, tilt, length)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
     if length <= size and draws <= DIRECT_DRAWS:
         law = direct_sum([(Law.of(part.positions, part.weights), part.times) for part in parts], terms)
@@ -230,7 +235,8 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     angle 2πk/M; between these it changes by at most (π/M)·E|index − c|, any c. Where the product of moduli so
     raised is below ``_NEGLIGIBLE`` a coefficient changes a value by less than that. The others, up to the
     last that may be larger, are summed directly: each factor e^(−iθ·index) is a product of few powers and
-    right to 6u per power, the sum of J terms to J·u more.
+    right to 24u per power (an angle of up to 2π after three roundings 15u, sine and cosine 6u, a product
+    3u), the sum of J terms to J·u more.
     Source: |e^(ia) − e^(ib)| ≤ |a − b|; Higham 2002, section 3.1.
     """
     loud = _last_loud(parts, size)
@@ -244,7 +250,7 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     log_scale = math.fsum(part.times * part.log_total for part in parts)
     log_error = math.fsum(part.times * part.log_error for part in parts)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * sum(times))
-    each = ROUNDING * (6.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
+    each = ROUNDING * (24.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
     error = _error(times, product, size, each) + 2.0 * _NEGLIGIBLE
     return Spectrum(product, np.arange(loud + 1), size, error, log_scale, log_error, tilt, step)
 
@@ -312,10 +318,15 @@ def _error(times: Sequence[int], product: Complexes, size: int, transform: float
 
 
 def tilt_factor(factor: Factor, tilt: float) -> Tilted:
-    """A factor's masses times e^(tilt·index), of total 1."""
+    """A factor's masses times e^(tilt·index), of total 1.
+
+    Rounding: an exponent is off by u·|reach|, the logarithm of the total by u(|reach| + 2|log_total|), the
+    exponential, product and quotient by a few u; where logarithms of masses are taken, these and what is
+    added to them are at most 745 each, or a weight is no float.
+    """
     masses, positions = factor.masses, factor.positions
     reach = tilt * (factor.size - 1.0)
-    shift = max(reach, 0.0)
+    shift, roundings = max(reach, 0.0), 12.0
     weights = masses * np.exp(tilt * positions - shift)
     total = float(weights.sum())
     if not total > 1e-280:  # the large weights have no mass: measure from the heaviest instead
@@ -323,9 +334,9 @@ def tilt_factor(factor: Factor, tilt: float) -> Tilted:
             logs = np.log(masses) + tilt * positions
         shift = float(logs.max())
         weights = np.exp(logs - shift)
-        total = float(weights.sum())
+        total, roundings = float(weights.sum()), _LOG_ROUNDINGS
     log_total = math.log(total) + shift
-    error = ROUNDING * (12.0 + 2.0 * abs(reach) + abs(log_total) + math.log2(masses.size + 1.0))
+    error = ROUNDING * (roundings + 2.0 * abs(reach) + 2.0 * abs(log_total) + math.log2(masses.size + 1.0))
     return Tilted(weights / total, positions, factor.times, log_total, error)
 
 

@@ -1,5 +1,6 @@
 """Schemas of requests; the ranges of numbers are checked where they are used."""
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from dpledger.accounting.sampling import Adjacency, Sample, Scheme
 from dpledger.accounting.steps import MAX_RELEASES, Release, releases_from_fields
 from dpledger.auth.scopes import Scope
 from dpledger.auth.tokens import holds_token
+from dpledger.ledger.deployment import DeploymentDetails, Model, ProductType, Sector
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
@@ -30,6 +32,7 @@ __all__ = [
     "BulkItem",
     "CostRequest",
     "DatasetBody",
+    "DeploymentQuery",
     "PartitionsBody",
     "ReservationBody",
     "Search",
@@ -87,6 +90,8 @@ DatasetName = Annotated[Text, Field(pattern=f"^{DATASET_NAME.pattern}$")]
 AllocationName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
 Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
+_MAX_PEOPLE = 20
+_People = Annotated[list[Name], Field(min_length=1, max_length=_MAX_PEOPLE)]
 
 
 class Body(BaseModel):
@@ -422,3 +427,28 @@ class TokenBody(Body):
     ] = None
     description: Prose = ""
     expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None
+
+
+class DeploymentQuery(Body):
+    """What a person adds to a registry entry; the ledger knows the rest."""
+
+    data_curators: _People = Field(description="Who curates the data; may be repeated.")
+    intended_use: Annotated[Prose, Field(min_length=1)]
+    data_product_type: ProductType
+    data_product_region: Name
+    publication_date: dt.date = Field(description="YYYY-MM-DD.")
+    tier: int = Field(ge=1, le=3, description="The registry's tier.")
+    description: Annotated[Prose, Field(min_length=1)] | None = Field(
+        None, description="The dataset's own where it is not given."
+    )
+    data_product_sector: Sector | None = None
+    model_name: Model | None = Field(None, description="Where the noise is added.")
+    registry_authors: _People | None = Field(None, description="Who writes the entry; may be repeated.")
+    delta: float | None = Field(None, description="Where ε is stated for a budget without a δ of its own.")
+    format: Literal["json", "yaml"] = "json"
+
+    def details(self) -> DeploymentDetails:
+        """The same as the ledger takes it."""
+        given = self.model_dump(exclude={"format", "publication_date", "registry_authors"})
+        authors, date = self.registry_authors or (), self.publication_date.isoformat()
+        return DeploymentDetails(**given, publication_date=date, registry_authors=authors)

@@ -18,6 +18,7 @@ __all__ = [
     "CostAnswer",
     "DatasetAnswer",
     "DatasetPage",
+    "DeploymentAnswer",
     "EntryAnswer",
     "EntryPage",
     "KeySetAnswer",
@@ -574,3 +575,12 @@ class TokenPage(Shape):
 
     items: list[TokenAnswer]
     next: Cursor
+
+
+class DeploymentAnswer(Shape):
+    """A draft for the Differential Privacy Deployments Registry, in its schema of 2026-07-15."""
+
+    url_slug: str
+    tier: int
+    status: Literal["Draft"]
+    deployment: dict[str, Any]

@@ -154,9 +154,10 @@ class WeightedOrdersFilter(RenyiFilter):
 
     def open(self, fields: dict[str, Any], adjacency: Adjacency) -> Budget:
         epsilon, delta, _ = read_epsilon_delta(fields)
-        planned = _planned_order(fields, adjacency, epsilon, delta, filters.PLANNED_WEIGHT)
+        weight = filters.PLANNED_WEIGHT if "plan" in fields else filters.USUAL_WEIGHT
+        planned = _planned_order(fields, adjacency, epsilon, delta, weight)
         orders = np.union1d(filters.FILTER_GRID, [planned])
-        weights = filters.default_weights(orders, int(np.searchsorted(orders, planned)))
+        weights = filters.default_weights(orders, int(np.searchsorted(orders, planned)), weight)
         return self._with_weights(fields, orders, weights)
 
     def change(self, budget: Budget, fields: dict[str, Any], adjacency: Adjacency) -> Budget:

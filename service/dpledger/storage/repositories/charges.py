@@ -26,6 +26,7 @@ __all__ = [
     "charge_by_fingerprint",
     "charge_number",
     "find_charges",
+    "first_charges",
     "keep_charge",
 ]
 
@@ -33,6 +34,12 @@ _CONTENT = tuple(column for column in charges.c if column.name not in ("dataset_
 _THIS = of_dataset(charges.c.dataset_id), charges.c.fingerprint == bindparam("fingerprint")
 _BY_FINGERPRINT = select(*_CONTENT).where(*_THIS)
 _NUMBER = select(charges.c.number, charges.c.purpose, charges.c.amounts).where(*_THIS)
+_FIRST = (
+    select(*_CONTENT)
+    .where(of_dataset(charges.c.dataset_id))
+    .order_by(charges.c.number)
+    .limit(bindparam("most"))
+)
 
 
 @functools.cache
@@ -93,6 +100,12 @@ def charge_by_fingerprint(session: Session, dataset_id: int, fingerprint: bytes)
     if found is None:
         raise NotFound("charge", fingerprint.hex())
     return charge_from_columns(*found)
+
+
+def first_charges(session: Session, dataset_id: int, most: int) -> list[Charge]:
+    """The first distinct charges of a dataset, in the order in which they were made."""
+    found = session.rows(_FIRST, {"dataset_id": dataset_id, "most": most})
+    return [charge_from_columns(*columns) for columns in found]
 
 
 def find_charges(session: Session, dataset_id: int, numbers: Iterable[int]) -> dict[int, Charge]:
