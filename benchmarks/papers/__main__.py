@@ -45,10 +45,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--results", type=Path, help="where results are kept (docs/results/papers.jsonl)")
     parser.add_argument("--draw", action="store_true", help="run nothing: draw what was run")
+    parser.add_argument("--again", metavar="ALGORITHM", help="run this algorithm's cells again")
     given = parser.parse_args(arguments)
     scale = SCALES["quick" if given.quick else given.scale]
     store = Store(given.results or (QUICK_RESULTS if given.quick else RESULTS))
     wanted = list(FIGURES) if "all" in given.figures else given.figures
+    if given.again is not None:
+        cells = [cell for name in wanted for cell in FIGURES[name].cells(scale)]
+        store.forget(cell for cell in cells if dict(cell.parameters).get("algorithm") == given.again)
     for name in wanted if not given.draw else ():
         try:
             run_cells(name, FIGURES[name].cells(scale), store, EXPERIMENTS)

@@ -59,6 +59,15 @@ class Store:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
+    def forget(self, cells: Iterable[Cell]) -> None:
+        """Drop what these cells measured, so that they are run again."""
+        for cell in cells:
+            self._known.pop(cell.key, None)
+        if self.path.exists():
+            self.path.write_text("", encoding="utf-8")
+            for cell, measured in list(self._known.values()):
+                self.add(cell, measured)
+
     def of(self, cells: Iterable[Cell]) -> Iterator[tuple[Mapping[str, Any], Measured]]:
         """Parameters and results of those cells that were run."""
         for cell in cells:

@@ -17,6 +17,8 @@ __all__ = ["Counting", "Problem", "accuracy", "linear_problem", "simulated_spars
 
 Floats = NDArray[np.float64]
 HUBER_WIDTH = 0.5
+MOST_HELD_OUT = 20_000
+"""So many rows are held out of a dataset of which a part is trained on."""
 RELEVANT = 20
 """So many of the 100 attributes of the simulated data decide the label."""
 
@@ -99,8 +101,13 @@ def _split(name: str, unit_rows: bool, fold: int, folds: int, seed: int, rows: i
     data = _loaded(name, unit_rows)
     train_rows, test_rows = data.split(fold, folds=folds, seed=seed, own=False)
     if rows:
-        train_rows, test_rows = train_rows[:: max(1, len(train_rows) // rows)], test_rows[:20_000]
+        train_rows, test_rows = _every(train_rows, rows), _every(test_rows, MOST_HELD_OUT)
     return _parts(data.X, data.y.astype(np.float64), train_rows, test_rows)
+
+
+def _every(rows: Any, wanted: int) -> Any:
+    """About so many of them, evenly spread: files are sorted by time, and their beginnings are not typical."""
+    return rows[:: max(1, len(rows) // wanted)]
 
 
 def _parts(X: Floats, y: Floats, train: Any, test: Any) -> tuple[Floats, ...]:

@@ -64,7 +64,12 @@ def test_a_cell_that_was_run_is_not_run_again(tmp_path: Path) -> None:
     run_cells("toy", cells[:2], Store(path), {"toy": experiment})
     run_cells("toy", cells, Store(path), {"toy": experiment})
 
-    assert [cell["fold"] for cell in runs] == [0, 1, 2]
+    again = Store(path)
+    again.forget([cells[1]])
+    assert [cell in Store(path) for cell in cells] == [True, False, True]
+    run_cells("toy", cells, again, {"toy": experiment})
+
+    assert [cell["fold"] for cell in runs] == [0, 1, 2, 1]
     assert len(path.read_text().splitlines()) == 3
     assert json.loads(path.read_text().splitlines()[0])["parameters"] == {"epsilon": 0.1, "fold": 0}
 
