@@ -106,7 +106,7 @@ def _split(name: str, unit_rows: bool, fold: int, folds: int, seed: int, rows: i
 
 
 def _every(rows: Any, wanted: int) -> Any:
-    """About so many of them, evenly spread: files are sorted by time, and their beginnings are not typical."""
+    """About so many of them, evenly spread: files are sorted by time, and begin untypically."""
     return rows[:: max(1, len(rows) // wanted)]
 
 
