@@ -37,6 +37,11 @@ class Cell:
         return " ".join([self.experiment, *(f"{name}={value}" for name, value in self.parameters)])
 
 
+def _cell_of(line: str) -> Cell:
+    kept = json.loads(line)
+    return Cell.of(kept["experiment"], **kept["parameters"])
+
+
 class Store:
     """What was measured, one JSON line a cell; a cell that is there is not run again."""
 
@@ -44,9 +49,8 @@ class Store:
         self.path = path
         self._known: dict[str, tuple[Cell, Measured]] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            kept = json.loads(line)
-            cell = Cell.of(kept["experiment"], **kept["parameters"])
-            self._known[cell.key] = (cell, kept["measured"])
+            cell = _cell_of(line)
+            self._known[cell.key] = (cell, json.loads(line)["measured"])
 
     def __contains__(self, cell: Cell) -> bool:
         return cell.key in self._known
@@ -61,12 +65,14 @@ class Store:
 
     def forget(self, cells: Iterable[Cell]) -> None:
         """Drop what these cells measured, so that they are run again."""
-        for cell in cells:
-            self._known.pop(cell.key, None)
-        if self.path.exists():
-            self.path.write_text("", encoding="utf-8")
-            for cell, measured in list(self._known.values()):
-                self.add(cell, measured)
+        dropped = {cell.key for cell in cells}
+        self._known = {key: kept for key, kept in self._known.items() if key not in dropped}
+        if not self.path.exists():
+            return
+        # Read anew: another process may have added to it.
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if _cell_of(line).key not in dropped]
+        self.path.write_text("".join(kept), encoding="utf-8")
 
     def of(self, cells: Iterable[Cell]) -> Iterator[tuple[Mapping[str, Any], Measured]]:
         """Parameters and results of those cells that were run."""

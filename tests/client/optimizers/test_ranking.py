@@ -394,3 +394,19 @@ def test_listnet_of_more_places_is_the_cross_entropy_of_orders() -> None:
     orders = list(itertools.permutations(range(3), 2))
     expected = -sum(chance(judged, order) * np.log(chance(scores, order)) for order in orders)
     assert ListNet(LINEAR, k=2).list_loss(scores, judged) == pytest.approx(expected)
+
+
+def test_a_quantile_of_the_bounds_scales_the_noise_and_the_lists_above_it(dataset: Dataset) -> None:
+    X, y = ranking()
+    objective = BayesRank(LINEAR)
+    bounds = [objective.list_bound(objective.initial(X, y), documents, "removed") for documents in X]
+    method = PrivBR(X, 1, noise_multiplier=1.0, rate=1.0, step_size=1.0, bound_quantile=0.5)
+    result = minimize(objective, X, y, account=dataset.run("job"), method=method, records=len(X))
+
+    assert result.history[0].details["bound"] == pytest.approx(
+        np.quantile(bounds, 0.5, method="higher"), rel=1e-5
+    )
+    assert np.sum(np.array(bounds) > result.history[0].details["bound"]) > len(X) // 4
+    for documents, judged in zip(X, y, strict=True):
+        one = objective.bounded_gradient_sum(np.zeros(FEATURES), [documents], [judged], 0.01, "removed")
+        assert np.linalg.norm(one) <= 0.01

@@ -169,8 +169,8 @@ class _Run:
         """Minus each candidate's sum of clipped losses; a record moves it by at most C_obj.
 
         Weighted with at most 1, the first moves by no more. Under add-remove all scores move the same way,
-        but for rounding errors, for which clipping leaves room: moves within [−t, C_obj − t] choose like moves
-        within [0, C_obj].
+        but for rounding errors, for which clipping leaves room: moves within [−t, C_obj − t] choose like
+        moves within [0, C_obj].
         """
         objective, clip = self.training.objective, self.method.loss_clip
         if isinstance(self.method.projection, NoProjection):
