@@ -30,6 +30,7 @@ BATCH, STEPS, EVERY = 10, 400, 100
 PLACES = (1, 2, 4, 8)
 TRAINERS = (
     "privbr",
+    "privbr-median",
     "privbr-all",
     "bayesrank",
     "listnet",
@@ -64,7 +65,7 @@ def _step_size(trainer: str) -> Any:
 
 def _objective(trainer: str, features: int, hidden: int) -> Ranking:
     scorer = MLPScorer(features, hidden)
-    if trainer == "privbr":
+    if trainer in ("privbr", "privbr-median"):
         return BayesRank(scorer, single=True)
     kinds: dict[str, type[Ranking]] = {"listnet": ListNet, "listmle": ListMLE}
     return kinds.get(trainer.removeprefix("np-"), BayesRank)(scorer)
@@ -75,7 +76,10 @@ def _method(cell: Mapping[str, Any], objective: Ranking, documents: list[Floats]
     step_size = _step_size(trainer)
     if trainer.startswith("privbr"):
         rate = BATCH / len(documents)
-        return PrivBR(documents, steps, cell["noise"], rate, step_size, spectral=True)
+        quantile = 0.5 if trainer == "privbr-median" else 1.0
+        return PrivBR(
+            documents, steps, cell["noise"], rate, step_size, spectral=True, bound_quantile=quantile
+        )
     projection = SpectralNormalization(objective.scorer)
     return DPSGD(steps, BATCH, cell["clip"], cell["noise"], step_size, projection=projection)
 
