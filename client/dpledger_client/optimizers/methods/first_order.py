@@ -36,8 +36,8 @@ class GradientDescent(NonPrivate):
     """
 
     name: ClassVar[str] = "gd"
-    steps: int
-    step_size: StepSize
+    steps: int = 1000
+    step_size: StepSize = 0.1
     projection: Projection = field(default_factory=NoProjection)
     output: str = "last"
     note: Note | None = None
