@@ -161,6 +161,8 @@ def _search(options: Options) -> Backtracking:
 def blsgd(problem: Problem, options: Options) -> Trained:
     """DP-BLSGD as printed: q = 0.1, ε/(2·50) an iteration, ξ = 0.3, C_grad = 3, C_obj = 1 (002, 5.6.4)."""
     gradient_rho, search_budget = printed.blsgd_budgets(problem.epsilon)
+    if options.get("noise") == "gaussian":
+        search_budget = search_budget**2 / 2.0  # ρ_BT, where Laplace noise has ε_BT
     return _blsgd(problem, options, gradient_rho, search_budget, loss_clip=1.0)
 
 
