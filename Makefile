@@ -5,11 +5,13 @@ WORKERS ?= 2
 PORT ?= 8000
 SECONDS ?= 120
 DATABASE ?= both
+REQUESTS ?= 100000
 VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
 DOCS_VENV := .venv-docs
+AUDIT_VENV := .venv-audit
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -27,7 +29,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours soak mutants chaos clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos fuzz test-ha bench-replicas clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,11 +56,16 @@ coverage: install ## run the tests of the accounting package alone and show what
 	$(PYTEST) --cov --cov-report=term tests/accounting
 	@$(CHECK_BRANCHES)
 
-lint: install ## ruff, mypy --strict, and the direction of imports
+lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service client migrations examples deploy
+
+# Not part of the continuous integration: which versions are known to be vulnerable, only a service on the network can tell.
+audit-dependencies: $(AUDIT_VENV)/.installed ## ask PyPI's advisories, over the network, about what the service's image installs
+	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement deploy/requirements.lock
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -81,6 +88,12 @@ mutants: install ## plant bugs in a copy of the tree; each must be killed by the
 chaos: install ## let a storm go over the service for SECONDS (SEED, DATABASE=sqlite|postgresql|both), and replay what it left
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --database $(DATABASE) $(if $(SEED),--seed $(SEED))
 
+fuzz: install ## send REQUESTS odd requests to a served process (SEED); no 500, no hang, every answer as described, memory flat
+	$(BIN)/python -m tests.fuzz --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
+
+test-ha: install ## kill leaders of Patroni clusters of two and three members under load (SEED); needs patroni, etcd and postgresql
+	$(BIN)/python -m tests.ha $(if $(SEED),--seed $(SEED))
+
 bench-accounting: $(BENCH_VENV)/.installed ## time the accounting against Opacus, dp-accounting and autodp
 	$(BENCH_VENV)/bin/python benchmarks/accounting.py
 
@@ -101,6 +114,12 @@ bench-ledger: install ## time authorizations on SQLite and PostgreSQL against th
 soak: install ## keep the service busy at half its throughput for SECONDS; memory, files, threads and latency stay flat
 	$(BIN)/python -m benchmarks.soak $(SECONDS)
 
+bench-startup: install ## processor seconds of a start until it is ready, against the bare imports of its libraries
+	$(BIN)/python -m benchmarks.startup
+
+bench-replicas: install ## time authorizations by 1, 2 and 3 replicas on one PostgreSQL, over 1 to 1,000 datasets
+	$(BIN)/python -m benchmarks.replicas
+
 bench-scale: install ## time authorizations and budgets at a million entries against a hundred
 	$(BIN)/python -m benchmarks.scale
 
@@ -114,8 +133,13 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DOCS_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(AUDIT_VENV)/.installed: Makefile
+	$(PYTHON) -m venv $(AUDIT_VENV)
+	$(AUDIT_VENV)/bin/python $(PIP_INSTALL) 'pip-audit>=2.10,<3'
+	@touch $@
 
 $(DOCS_VENV)/.installed: Makefile
 	$(PYTHON) -m venv $(DOCS_VENV)

@@ -5,6 +5,7 @@ on standard output) and speaks bare HTTP/1.1 over non-blocking sockets, so that 
 server and not itself.
 """
 
+import itertools
 import json
 import selectors
 import socket
@@ -37,10 +38,17 @@ class Order:
     seconds: float = 1.0
     warm_up_seconds: float = 0.3
     host: str = "127.0.0.1"
+    places: int = 1
+    """How many numbers take the place of ``{}`` in the path, in turn."""
 
     def requests(self) -> Iterator[bytes]:
-        """Requests without end, equal but for the idempotency key."""
-        head = f"{self.method} {self.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
+        """Requests without end, equal but for the idempotency key and the number in the path."""
+        streams = [self._requests(self.path.replace("{}", str(place))) for place in range(self.places)]
+        for place in itertools.cycle(streams):
+            yield next(place)
+
+    def _requests(self, path: str) -> Iterator[bytes]:
+        head = f"{self.method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
         if self.token:
             head += f"Authorization: Bearer {self.token}\r\n"
         if self.method != "POST":

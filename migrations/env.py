@@ -8,6 +8,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from dpledger.storage.engine.engines import make_engine
+from dpledger.storage.migrate import migrating
 from dpledger.storage.tables import metadata
 
 
@@ -49,7 +50,7 @@ if handed_over is not None:
 else:
     engine = make_engine(_url())
     try:
-        with engine.begin() as opened:
+        with migrating(engine) as opened:
             _migrate(opened)
     finally:
         engine.dispose()

@@ -58,7 +58,8 @@ class Retries:
             if left <= 0.0:
                 return
             doubled = self.first_pause_seconds * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
-            pause = min(left, random.uniform(0.0, min(self.longest_pause_seconds, doubled)))
+            longest = min(self.longest_pause_seconds, doubled)
+            pause = min(left, random.uniform(0.0, longest))  # spreads retries  # nosec B311
             yield pause
             paused += pause
             attempt += 1

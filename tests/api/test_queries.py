@@ -16,6 +16,7 @@ from dpledger.accounting.conversion import epsilon_at
 from dpledger.accounting.stepcost import AMPLIFICATION_METHODS
 from dpledger.accounting.steps import Step
 from dpledger.accounting.tuning import PoissonTrials, TruncatedNegativeBinomial, tuned_cost
+from dpledger.api.schemas.query_responses import ForecastAnswer
 from dpledger.ledger.filters import filter_named, filter_names
 from dpledger.queries.calibration import BY_CONVERSION
 from dpledger.queries.theorems import AMPLIFICATION, COMPOSITION
@@ -24,6 +25,7 @@ from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service, made, prob
 ROUTES = ("conversions", "amplifications", "compositions", "calibrations")
 ADD_REMOVE, REPLACE_ONE = "add-remove", "replace-one"
 UNIT: dict[str, Any] = {"mechanism": "gaussian", "sensitivity": 1.0}
+LAPLACE: dict[str, Any] = {"mechanism": "laplace", "sensitivity": 1.0, "scale": 1.0}
 STEP: dict[str, Any] = {"releases": [SUBSAMPLED], "sample": POISSON}
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
 UP = 1.0 + 1e-6
@@ -196,6 +198,32 @@ class TestAmplifications:
     @pytest.mark.parametrize(
         ("sample", "adjacency", "method"),
         [
+            ("poisson", ADD_REMOVE, "subsampled-laplace+steinke+balle-barthe-gaboardi"),
+            (
+                "without-replacement",
+                REPLACE_ONE,
+                "dominating-pair+wang-balle-kasiviswanathan+balle-barthe-gaboardi",
+            ),
+        ],
+    )
+    def test_sampled_laplace_noise_rests_on_its_pair(
+        self, client: TestClient, sample: str, adjacency: str, method: str
+    ) -> None:
+        step = {
+            "sample": {"scheme": sample, "rate": 0.1},
+            "adjacency": adjacency,
+            "releases": [LAPLACE],
+            "orders": [1.5],
+        }
+        tight = ask(client, "amplifications", step)
+        loose = ask(client, "amplifications", {**step, "method": method.split("+")[1]})
+
+        assert tight["method"] == method
+        assert 0.0 < 1.1 * tight["cost"]["epsilons"][0] < loose["cost"]["epsilons"][0]
+
+    @pytest.mark.parametrize(
+        ("sample", "adjacency", "method"),
+        [
             (scheme, adjacency, method)
             for scheme, adjacency in (("poisson", ADD_REMOVE), ("without-replacement", REPLACE_ONE))
             for kind, methods in AMPLIFICATION_METHODS.items()
@@ -209,14 +237,15 @@ class TestAmplifications:
         body = {
             "sample": {"scheme": sample, "rate": 0.01},
             "adjacency": adjacency,
-            "releases": [{**UNIT, "noise_std": 5.0}],
+            "releases": [LAPLACE if method == "subsampled-laplace" else {**UNIT, "noise_std": 5.0}],
             "orders": [2, 4, 8],
         }
         named = ask(client, "amplifications", {**body, "method": method})
         tight = ask(client, "amplifications", body)
 
         assert named["method"] == method
-        assert tight["method"] == AMPLIFICATION_METHODS_DEFAULT[sample]
+        if method != "subsampled-laplace":
+            assert tight["method"] == AMPLIFICATION_METHODS_DEFAULT[sample]
         for best, other in zip(tight["cost"]["epsilons"], named["cost"]["epsilons"], strict=True):
             assert 0.0 < best <= other * (1 + 1e-9)
 
@@ -618,7 +647,9 @@ class TestForecast:
         assert found["remaining"] == shared.shown(f"/v1/datasets/{name}")["remaining"]
         problem(shared.reserve(found["fits"] + 1, name), 409, "budget-exhausted")
         made(shared.reserve(found["fits"], name))
-        assert self.forecast(shared, name)["fits"] == 0
+        none_left = self.forecast(shared, name)
+        assert none_left["fits"] == 0
+        ForecastAnswer.model_validate(none_left)
         assert shared.sequence(name) == 3
 
     def test_a_partition_has_its_own(self, service: Service) -> None:

@@ -169,6 +169,20 @@ def test_limits_of_a_reservation(still: Service, changes: dict[str, object], fie
     assert problem(answer, 422, "invalid-input")["field"] == field
 
 
+def test_what_was_said_to_be_expired_stays_so_when_the_clock_goes_back(adult: Service) -> None:
+    """A settlement that comes too late records the expiry, instead of telling of one that is undone."""
+    held = made(adult.reserve(2))
+    adult.clock.advance(61.0)
+    closed = problem(adult.settle(held["id"], 0, key="late"), 409, "reservation-closed")
+    kinds = [entry["kind"] for entry in adult.shown("/v1/datasets/adult/entries")["items"]]
+    adult.clock.advance(-61.0)
+
+    assert (closed["how"], kinds) == ("expired", ["opened", "reserved", "expired"])
+    assert problem(adult.settle(held["id"], 0, key="late"), 409, "reservation-closed") == closed
+    assert adult.budget()["reserved"]["rho"] == 0.0
+    adult.verified()
+
+
 def test_the_background_task_expires_what_is_due(adult: Service) -> None:
     """The task is a loop around ``expire_due``: one turn of it, with the loop's pause taken out."""
     made(adult.reserve(1, seconds=60))

@@ -38,6 +38,8 @@ def _report(kind: str, outcome: Outcome) -> None:
     _say(f"  {verdict.entries} entries and {verdict.refusals} refusals replayed")
     for name, count in outcome.tally.counts().items():
         _say(f"  {name:20} {count}")
+    if "disk full" not in outcome.tally.counts():
+        _say("  no disk was full: none was drawn, or this user may not mount one")
     met = Counter((met.kind.value, met.what[:60]) for asked in history.asked for met in asked.met)
     for (group, what), count in sorted(met.items()):
         _say(f"  {group:12} {what:30} {count}")

@@ -20,7 +20,7 @@ REQUEST_FAULTS = (
 )
 """What may happen to a request between a client and the service."""
 
-LINK_FAULTS = ("link lost", "link delayed", "link reset", "link cut", "link fragmented")
+LINK_FAULTS = ("link lost", "link delayed", "link reset", "link cut", "link fragmented", "link duplicated")
 """What may happen to a connection between the service and its database."""
 
 

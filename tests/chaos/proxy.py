@@ -20,6 +20,8 @@ from tests.reliability.wire import HOST
 __all__ = ["Link", "Proxies", "RequestProxy"]
 
 _PIECE = 65_536
+_REMEMBERED = 200
+_LINK_ANSWER_FAULTS = tuple(kind for kind in LINK_FAULTS if kind != "link duplicated")
 _AT_ONCE = struct.pack("ii", 1, 0)
 """Close at once, which the other side sees as a reset."""
 
@@ -203,8 +205,9 @@ class Link:
             return
         far = await _connected(self._port)
         self._open |= {near, far}
+        sent: list[bytes] = []
         try:
-            ways = [self._pass(near, far), self._pass(far, near)]
+            ways = [self._pass(near, far, sent), self._pass(far, near, None)]
             tasks = [asyncio.create_task(way) for way in ways]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -214,15 +217,36 @@ class Link:
             self._open -= {near, far}
             far.close()
 
-    async def _pass(self, source: Stream, sink: Stream) -> None:
+    async def _pass(self, source: Stream, sink: Stream, sent: list[bytes] | None) -> None:
+        """One direction; ``sent`` keeps what the service has sent, so that it can be sent once more."""
         while piece := await source.read():
+            if sent is not None and len(sent) < _REMEMBERED:
+                sent.append(piece)
             if self._dice.random() >= self.rate:
                 await sink.write(piece)
                 continue
-            kind = self._dice.choice(LINK_FAULTS)
+            kind = self._dice.choice(LINK_FAULTS if sent is not None else _LINK_ANSWER_FAULTS)
             self._tally.note(kind)
-            if not await self._spoil(kind, sink, piece):
+            if kind == "link duplicated":
+                await sink.write(piece)
+                await self._send_again(sent or [])
+            elif not await self._spoil(kind, sink, piece):
                 return
+
+    async def _send_again(self, sent: list[bytes]) -> None:
+        """Everything once more on a connection of its own, as something between them does that tries again.
+
+        Within one connection TCP's sequence numbers let nothing arrive twice.
+        """
+        far = await _connected(self._port)
+        try:
+            for piece in sent:
+                await far.write(piece)
+            await asyncio.wait_for(far.read(), 0.1)
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            far.reset()
 
     async def _spoil(self, kind: str, sink: Stream, piece: bytes) -> bool:
         """Do it to a piece; whether the connection goes on."""

@@ -16,20 +16,22 @@ from tests.chaos.nursery import ClockOffset, Nursery, Order
 from tests.chaos.proxy import Link, Proxies, RequestProxy
 from tests.deploy.clusters import PASSWORD, Server, make_primary, server
 from tests.reliability.database_targets import DatabaseTarget, sqlite_place, with_token
-from tests.reliability.processes import START_SECONDS, free_port, listens
+from tests.reliability.processes import START_SECONDS, lasting_port, listens
 
-__all__ = ["REPLICAS", "Replica", "Site", "site"]
+__all__ = ["REPLICAS", "Database", "Replica", "Site", "SmallDisk", "site", "small_disk"]
 
 REPLICAS = {"sqlite": 2, "postgresql": 3}
 REQUEST_RATE = 0.35
 LINK_RATE = 0.004
+_DISK_BYTES = 2**28
+_BALLAST = bytes(2**16)
 
 
 class Replica:
     """One service process, started again under the same port after each death."""
 
     def __init__(self, nursery: Nursery, database: str, key_file: Path) -> None:
-        self.port = free_port()
+        self.port = lasting_port()
         self._nursery = nursery
         folder = key_file.parent
         clock = folder / f"clock-{self.port}"
@@ -79,11 +81,44 @@ class Replica:
         return [self._group] if self.lives else []
 
 
+class SmallDisk:
+    """A file system of its own in memory, small enough to be filled to the last byte."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(_BALLAST)
+
+    def empty(self) -> None:
+        """Make room again."""
+        self._ballast.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
+    """One at this folder; None where this user may not mount anything."""
+    owner = folder.stat()
+    options = f"size={_DISK_BYTES},uid={owner.st_uid},gid={owner.st_gid},mode=700"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        yield None
+        return
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=True)
+
+
 class Database:
     """A PostgreSQL server that is killed, stopped and started again; an SQLite file has none."""
 
-    def __init__(self, running: Server) -> None:
+    def __init__(self, running: Server, disk: SmallDisk | None) -> None:
         self._server = running
+        self.disk = disk
 
     def processes(self) -> list[int]:
         """The server and its children."""
@@ -141,6 +176,8 @@ class Site:
         for link in self.links:
             link.rate, link.down = 0.0, False
         if self.database is not None:
+            if self.database.disk is not None:
+                self.database.disk.empty()
             self.database.send(signal.SIGCONT)
             self.database.start()
         for replica in self.replicas:
@@ -184,8 +221,11 @@ def site(kind: str, seed: int, tally: Tally, proxies: Proxies) -> Iterator[Site]
             urls = [target.database] * REPLICAS[kind]
         else:
             primary = stack.enter_context(server())
+            disk = stack.enter_context(small_disk(primary.folder))
+            primary.settings = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
+            stack.callback(primary.end, signal.SIGQUIT)
             make_primary(primary)
-            database = Database(primary)
+            database = Database(primary, disk)
             target = with_token(_url(primary.port), folder / "keys.json")
             links = [
                 Link(primary.port, stream(seed, kind, "link", number), tally, 0.0)

@@ -18,7 +18,7 @@ from tests.chaos.workload import Scenery, Workload
 from tests.reliability.ledgers import entries_of, look
 from tests.reliability.wire import Ask, Heard, Line, ask
 
-__all__ = ["Outcome", "run_storm"]
+__all__ = ["Caller", "Outcome", "attempt", "look_back", "run_storm"]
 
 CALLERS = 8
 DRAIN_SECONDS = 120.0
@@ -56,6 +56,8 @@ class Caller:
         while not asked.answers and not self.give_up.is_set():
             met, heard = attempt(self.port, self.token, request)
             asked.met.append(met)
+            if met.kind is Class.UNCLASSIFIED:
+                return asked
             if met.kind is Class.FINAL and heard is not None:
                 asked.answers.append(heard)
             else:
@@ -98,23 +100,26 @@ class Weather:
         if self._site.database is None:
             choices.append(("disk full", 2, self._fill_disk))
         else:
-            # A limit on its files is no full disk to PostgreSQL: it calls it an internal error (XX000).
             choices += [
                 ("database killed", 2, self._kill_database),
                 ("database stopped", 2, self._stop_database),
                 ("database cut off", 4, self._cut_off),
             ]
+            if self._site.database.disk is not None:
+                choices.append(("disk full", 2, self._fill_database_disk))
         names, weights = [each[0] for each in choices], [each[1] for each in choices]
         kind = self._dice.choices(names, weights)[0]
         self._tally.note(kind)
         {name: work for name, _, work in choices}[kind]()
+        # As a supervisor does: one that was started while its database was away has ended by itself.
+        for replica in self._site.replicas:
+            replica.start()
         time.sleep(self._dice.uniform(0.05, 0.4))
 
     def _kill_service(self) -> None:
         replica = self._dice.choice(self._site.replicas)
         replica.kill()
         time.sleep(self._dice.uniform(0.0, 0.3))
-        replica.start()
 
     def _stop_service(self) -> None:
         replica = self._dice.choice(self._site.replicas)
@@ -129,21 +134,27 @@ class Weather:
 
     def _fill_disk(self) -> None:
         self._forbid(self._dice.choice(self._site.replicas).processes)
-        for each in self._site.replicas:
-            each.start()
 
     def _forbid(self, processes: Callable[[], list[int]]) -> None:
         forbid_growth(processes(), forbidden=True)
         time.sleep(self._dice.uniform(0.1, 0.6))
         forbid_growth(processes(), forbidden=False)
 
+    def _fill_database_disk(self) -> None:
+        """PostgreSQL refuses to grow a table, or goes down where its log cannot grow."""
+        database = self._site.database
+        assert database is not None
+        assert database.disk is not None
+        database.disk.fill()
+        time.sleep(self._dice.uniform(0.1, 0.6))
+        database.disk.empty()
+        database.start()
+
     def _kill_database(self) -> None:
         assert self._site.database is not None
         self._site.database.kill()
         time.sleep(self._dice.uniform(0.0, 0.3))
         self._site.database.start()
-        for replica in self._site.replicas:
-            replica.start()
 
     def _stop_database(self) -> None:
         assert self._site.database is not None
@@ -185,18 +196,30 @@ def run_storm(kind: str, seconds: float, seed: int) -> Outcome:
             )
             for number in range(CALLERS)
         ]
-        threads = [threading.Thread(target=caller.run) for caller in callers]
-        for thread in threads:
-            thread.start()
-        _blow(place, Weather(place, stream(seed, kind, "weather"), tally, proxies), seconds)
-        over.set()
-        place.heal()
-        _join(threads, give_up)
+        _ask_through(callers, place, Weather(place, stream(seed, kind, "weather"), tally, proxies), seconds)
         assert not [failure for caller in callers for failure in caller.failure]
-        _look_back(place, history, stream(seed, kind, "again"))
+        ports = [replica.port for replica in place.replicas]
+        look_back(ports, place.target.token, history, stream(seed, kind, "again"))
         actor = place.target.token.split("_")[1]
         verdict = judge(history, actor, load_keys(place.target.key_file).receipt_seed)
         return Outcome(verdict, history, tally, _failures(place))
+
+
+def _ask_through(callers: list[Caller], place: Site, weather: Weather, seconds: float) -> None:
+    """Let all of them ask during the storm, and after it until what is open is answered."""
+    threads = [threading.Thread(target=caller.run) for caller in callers]
+    for thread in threads:
+        thread.start()
+    try:
+        _blow(place, weather, seconds)
+        callers[0].over.set()
+        place.heal()
+        _join(threads)
+    finally:
+        callers[0].over.set()
+        callers[0].give_up.set()
+    for thread in threads:
+        thread.join(DRAIN_SECONDS)
 
 
 def _failures(place: Site) -> list[str]:
@@ -214,18 +237,14 @@ def _blow(place: Site, weather: Weather, seconds: float) -> None:
         weather.strike()
 
 
-def _join(threads: list[threading.Thread], give_up: threading.Event) -> None:
+def _join(threads: list[threading.Thread]) -> None:
     end = time.monotonic() + DRAIN_SECONDS
     for thread in threads:
         thread.join(max(0.1, end - time.monotonic()))
-    give_up.set()
-    for thread in threads:
-        thread.join(DRAIN_SECONDS)
 
 
-def _look_back(place: Site, history: History, dice: random.Random) -> None:
+def look_back(ports: list[int], token: str, history: History, dice: random.Random) -> None:
     """Ask again for what is kept, refusals first, and read every ledger, from processes in turn."""
-    ports, token = [replica.port for replica in place.replicas], place.target.token
     kept = [asked for asked in history.asked if asked.recorded]
     dice.shuffle(kept)
     kept.sort(key=lambda asked: not asked.refused)

@@ -194,6 +194,37 @@ def test_a_grant_beyond_the_budget_is_overspent(
     assert counts(verdict_of(history)) == {"overspent": 1}
 
 
+@pytest.mark.parametrize("problem", ["reservation-closed", "allocation-in-use", "allocation-returned"])
+def test_a_final_answer_that_the_ledger_does_not_bear_out_is_different(
+    history: History, verdict_of: Callable[[History], Verdict], problem: str
+) -> None:
+    """As if a reservation were called closed that nobody settled, or an allocation returned that is open."""
+    opened = next(asked for asked in history.asked if asked.request.path == "/v1/datasets")
+    name = opened.answers[0].body["name"]
+    paths = {"reservation-closed": f"/v1/reservations/{name}~1/settlement"}
+    path = paths.get(problem, f"/v1/datasets/{name}/allocations/part/return")
+    history.asked.append(
+        Asked(Ask(path, {"used": 0}, "final"), answers=[Heard(409, {"type": f"/problems/{problem}"})])
+    )
+
+    assert counts(verdict_of(history)) == {"different": 1}
+
+
+def test_a_precondition_that_held_and_is_said_to_have_failed_is_different(
+    history: History, verdict_of: Callable[[History], Verdict]
+) -> None:
+    path, heard = (
+        f"/v1/datasets/{TIGHT}/budget-changes",
+        Heard(412, {"type": "/problems/precondition-failed"}),
+    )
+    for behind, found in ((0, {"different": 1}), (1, {})):
+        sequence = len(history.ledgers[TIGHT]) - behind
+        asked = Asked(Ask(path, {}, f"match-{behind}", if_match=sequence), answers=[heard])
+        kept, history.asked = history.asked, [*history.asked, asked]
+        assert counts(verdict_of(history)) == found
+        history.asked = kept
+
+
 @pytest.mark.parametrize(
     "heard",
     [

@@ -89,6 +89,8 @@ def judge(history: History, actor: str, receipt_seed: bytes) -> Verdict:
     for asked in history.asked:
         _look_at(asked, claims, verdict)
     writer = ResponseWriter(Signer(receipt_seed))
+    for asked in history.asked:
+        _bear_out(asked, history.ledgers, verdict)
     for dataset in sorted({*history.ledgers, *claims.grants}):
         entries = history.ledgers.get(dataset, [])
         _Replay(dataset, actor, writer, verdict).run(
@@ -112,6 +114,44 @@ def _look_at(asked: Asked, claims: _Claims, verdict: Verdict) -> None:
         if as_first(again) != first:
             verdict.different.append(f"{asked.request.key}: answered {first} and then {again}")
     _claim(asked, claims)
+
+
+def _bear_out(asked: Asked, ledgers: dict[str, list[dict[str, Any]]], verdict: Verdict) -> None:
+    """A final answer that is not kept says something of the ledger, which must be so."""
+    if asked.answer is None or asked.recorded:
+        return
+    problem, request = asked.answer.problem or "", asked.request
+    shown = {
+        "reservation-closed": {"settled", "expired"},
+        "allocation-in-use": {"authorized", "reserved", "settled", "expired"},
+        "allocation-returned": {"allocation-returned"},
+    }.get(problem, set())
+    dataset, _, rest = request.path.removeprefix("/v1/datasets/").partition("/")
+    if problem == "precondition-failed":
+        borne_out = len(ledgers.get(dataset, [])) > (request.if_match or 0)
+    elif request.path.startswith("/v1/reservations/"):
+        held = request.path.split("/")[3]
+        borne_out = bool(shown & _kinds(ledgers, held.rpartition("~")[0], "reservation", held))
+    else:
+        body = request.body or {}
+        named = rest.split("/")[1] if rest.endswith("/return") else body.get("allocation")
+        subjects = [(item["dataset"], item.get("allocation")) for item in body.get("items", [])]
+        borne_out = any(
+            shown & _kinds(ledgers, name, "allocation", part) for name, part in [(dataset, named), *subjects]
+        )
+    if not borne_out:
+        verdict.different.append(f"{request.key}: answered {problem}, which the ledger does not bear out")
+
+
+def _kinds(
+    ledgers: dict[str, list[dict[str, Any]]], dataset: str, field_name: str, value: str | None
+) -> set[str]:
+    """The kinds of a dataset's entries that name this reservation or allocation."""
+    return {
+        entry["kind"]
+        for entry in ledgers.get(dataset, [])
+        if value is not None and entry.get(field_name) == value
+    }
 
 
 def _claim(asked: Asked, claims: _Claims) -> None:

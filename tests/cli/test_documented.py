@@ -14,7 +14,7 @@ from tests.cli.running import run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 WANTED = {
-    *("serve", "migrate", "token create", "token list", "token revoke"),
+    *("serve", "migrate", "backup", "restore", "token create", "token list", "token revoke"),
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
     *("cost", "convert", "calibrate", "forecast", "registry"),

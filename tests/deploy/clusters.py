@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.reliability.processes import free_port
+from tests.reliability.processes import lasting_port
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "postgres"
 PASSWORD = "a password"
@@ -37,7 +37,8 @@ class Server:
     """One PostgreSQL: its folder, its port and, while it runs, its process."""
 
     folder: Path
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=lasting_port)
+    settings: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -55,7 +56,7 @@ class Server:
     def options(self) -> list[str]:
         chosen = {"port": str(self.port), "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
         # Processes die here, machines do not: what was handed to the system is there afterwards.
-        chosen["fsync"] = "off"
+        chosen |= {"fsync": "off", **self.settings}
         return [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
 
     def run(self, *command: str, **more: str) -> None:

@@ -141,6 +141,9 @@ def test_additive_delta_is_set_aside_and_counted() -> None:
         ({"accounting": "zcdp", "rho": 1.0, "epsilon": 1.0}, "budget"),
         ({"accounting": "zcdp", "mu": 1.0}, "budget.mu"),
         ({"accounting": "gdp", "mu": True}, "budget.mu"),
+        # Their squares round down to what is not above zero.
+        ({"accounting": "gdp", "mu": 5e-324}, "budget.mu"),
+        ({"accounting": "gdp", "mu": 2e-162}, "budget.mu"),
         ({"accounting": "rdp", "epsilon": 1.0}, "budget.delta"),
         ({"accounting": "rdp", "epsilon": 1.0, "delta": 0.0}, "budget.delta"),
         ({"accounting": "rdp", "epsilon": 1.0, "delta": 1.0}, "budget.delta"),

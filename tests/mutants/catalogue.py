@@ -44,6 +44,29 @@ MUTANTS = (
         ("tests/storage/test_failures.py::test_a_transaction_that_sqlite_ended_by_itself_is_not_committed",),
     ),
     Mutant(
+        "an expiry is refused for and rolled back",
+        f"{_SERVICE}/ledger/idempotency.py",
+        "                unit.write()\n                return closed\n",
+        "                raise closed\n",
+        (
+            "tests/api/test_reservations.py::test_what_was_said_to_be_expired_stays_so_when_the_clock_goes_back",
+        ),
+    ),
+    Mutant(
+        "a backup is put back without marks",
+        f"{_SERVICE}/cli/backups.py",
+        "    if not path.is_file() and not without_marks:\n",
+        "    if not path.is_file() and without_marks is None:\n",
+        ("tests/cli/test_backups.py::test_without_marks_nothing_is_put_back_unless_that_is_said",),
+    ),
+    Mutant(
+        "any newer schema is served",
+        f"{_SERVICE}/storage/migrate.py",
+        "    return oldest is not None and str(oldest) <= known\n",
+        "    return oldest is not None\n",
+        ("tests/storage/test_migrate.py::test_a_newer_schema_is_served_where_it_says_so",),
+    ),
+    Mutant(
         "rows are read without their lock",
         f"{_SERVICE}/storage/repositories/datasets.py",
         "return chosen.order_by(datasets.c.name).with_for_update()",

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import random
 import signal
 import socket
 import subprocess
@@ -46,14 +48,26 @@ def free_port() -> int:
         return port
 
 
-def start_service(database_target: DatabaseTarget) -> Running:
-    """Start a service process; it may not take requests yet."""
+def lasting_port() -> int:
+    """A port that nobody listens on, and that no outgoing connection is given while a server restarts."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe:
+            port = random.randrange(lowest // 2, lowest)
+            with contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                return port
+
+
+def start_service(database_target: DatabaseTarget, **settings: str) -> Running:
+    """Start a service process, with more settings in its environment; it may not take requests yet."""
     port = free_port()
     where = ["--database", database_target.database, "--key-file", str(database_target.key_file)]
     command = [str(_COMMAND), "serve", "--host", HOST, "--port", str(port), *where]
     log = database_target.key_file.with_name(f"service-{port}.log")
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+        environment = {**os.environ, **settings}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=environment)
     return Running(process, port, log)
 
 

@@ -13,7 +13,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError
-from sqlalchemy import Engine, inspect
+from sqlalchemy import (
+    Engine,
+    ForeignKeyConstraint,
+    PrimaryKeyConstraint,
+    UniqueConstraint,
+    inspect,
+)
 
 from dpledger.accounting.rounding import Direction, add
 from dpledger.accounting.sampling import Adjacency
@@ -193,12 +199,64 @@ def test_a_database_without_the_schema_is_not_ready(blank: Engine) -> None:
     storage.close()
 
 
-def test_every_table_of_a_ledger_can_be_sharded_by_dataset() -> None:
-    ledger = set(metadata.tables) - {"meta", "tokens", "ended_sessions", "datasets"}
+def pretend(engine: Engine, revision: str, oldest_serving: str) -> None:
+    """As a newer version leaves the schema."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+        connection.exec_driver_sql(
+            f"UPDATE meta SET value = '{oldest_serving}' WHERE name = 'oldest_serving'"
+        )
 
-    assert {
-        name for name in ledger if next(iter(metadata.tables[name].primary_key)).name != "dataset_id"
-    } == set()
+
+def test_a_newer_schema_is_served_where_it_says_so(blank: Engine) -> None:
+    """So that replicas of two versions serve together while one follows the other."""
+    migrate.upgrade(blank)
+    storage, head = SqlStorage(blank), str(migrate.head_revision())
+    open_ledger(storage)
+
+    pretend(blank, "9998", head)
+    migrate.upgrade(blank)
+    assert storage.ready()["schema"] == "9998"
+    assert spend(storage, "adult", 1).sequence == 2
+
+    pretend(blank, "9998", "9998")
+    with pytest.raises(Unavailable, match="schema is at 9998"):
+        storage.ready()
+    with pytest.raises(CommandError, match="9998"):
+        migrate.upgrade(blank)
+    storage.close()
+
+
+NO_LEDGER = {"meta", "tokens", "ended_sessions", "datasets"}
+"""Tables of the whole installation, and the list of datasets itself, whose key is the dataset's id."""
+ACROSS_DATASETS = {
+    "ix_reservations_due": "which datasets have a reservation that is due, asked of all at once",
+    "ix_alerts_due": "which alerts are due, asked of all datasets at once",
+    "ux_entries_key": "a key has the dataset in its hash; named as well, it would tempt planners to read all",
+}
+"""Indexes that do not begin with the dataset, and why; one that is unique contains it all the same."""
+
+
+def test_every_table_of_a_ledger_can_be_sharded_by_dataset() -> None:
+    """Keys, unique constraints and indexes begin with the dataset, and no reference leaves it."""
+    ledger = [table for name, table in metadata.tables.items() if name not in NO_LEDGER]
+    kinds = (ForeignKeyConstraint, PrimaryKeyConstraint, UniqueConstraint)
+    constraints = [each for table in ledger for each in table.constraints if isinstance(each, kinds)]
+    indexes = [index for table in ledger for index in table.indexes]
+    starts = {str(each.name): next(iter(each.columns)).name for each in (*constraints, *indexes)}
+    targets = {
+        (key.parent.name, key.column.table.name, key.column.name)
+        for table in ledger
+        for key in table.foreign_keys
+        if key.parent.name == "dataset_id"
+    }
+
+    assert len(ledger) > 10
+    assert {name for name, first in starts.items() if first != "dataset_id"} == set(ACROSS_DATASETS)
+    assert all("dataset_id" in index.columns for index in indexes if index.unique)
+    assert {(parent, "id" if table == "datasets" else "dataset_id") for parent, table, _ in targets} == {
+        (parent, column) for parent, _, column in targets
+    }
 
 
 def test_developers_may_run_alembic_by_hand(blank_urls: list[str], blank: Engine) -> None:

@@ -71,7 +71,7 @@ _LINES = (
     (
         "accounting/test_pld_bounds.py",
         f"{_SERVICE}/accounting/pld",
-        "catalogue cells discretization distribution moments pairs plan product sampled transform",
+        "catalogue cells discretization distribution moments pairs plan product sampled",
     ),
     ("accounting/test_pld_remainder.py", f"{_SERVICE}/accounting/pld", "concentrated items"),
     # The ledger: through its own tests where it is pure, through storage or the API where it is not.
@@ -108,6 +108,7 @@ _LINES = (
     ),
     ("alerts/test_watch.py", f"{_SERVICE}/storage/repositories", "instance"),
     ("deploy/test_rollback.py", f"{_SERVICE}/storage", "rollback"),
+    ("cli/test_backups.py", f"{_SERVICE}/storage", "backup"),
     ("dashboard/test_sessions.py", f"{_SERVICE}/storage", "sessions"),
     # The API.
     ("api/test_served.py", f"{_SERVICE}/api", "app services"),

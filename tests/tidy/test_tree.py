@@ -36,7 +36,7 @@ CALLED_FROM_OUTSIDE = {
 }
 UNTIDY_FOLDERS = {"__pycache__", "build", "dist"}
 SHOWN = {".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml"}
-BINARY_ENDINGS = (".db", ".gz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
+BINARY_ENDINGS = (".db", ".gz", ".xz", "-shm", "-wal", ".ico", ".npz", ".png", ".pyc", ".woff2")
 
 
 def _files(folder: Path) -> Iterator[Path]:

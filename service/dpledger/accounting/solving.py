@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from dpledger.accounting.errors import Unreachable
 from dpledger.accounting.rounding import Direction
@@ -33,6 +32,9 @@ def bracketed_root(
     at_low, at_high = function(low), function(high)
     if at_low * at_high >= 0.0:
         return low if abs(at_low) <= abs(at_high) else high
+    # It loads half of scipy, which a service does after it has started.
+    from scipy import optimize
+
     return float(optimize.brentq(function, low, high, xtol=5e-324, rtol=max(relative, 9e-16)))
 
 

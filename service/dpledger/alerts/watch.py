@@ -78,7 +78,7 @@ class Watch:
         try:
             self._receiver.deliver(alert, self._instance)
         except NotDelivered as error:
-            pause = pause_seconds(attempts, random.random())
+            pause = pause_seconds(attempts, random.random())  # spreads retries  # nosec B311
             self._store.postpone(alert, self._clock.now_us() + int(pause * 1e6))
             self.outcomes["failed"] += 1
             more = {"attempts": attempts, "reason": str(error), "again_in_seconds": round(pause)}

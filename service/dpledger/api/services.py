@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -45,6 +46,9 @@ T = TypeVar("T")
 Ticket = asyncio.Future[Decided | Exception]
 _COMMITTERS = {"sqlite": 1, "postgresql": 4}
 """How many datasets are written at once: SQLite has one writer."""
+_LOADED_LATER = ("scipy.optimize", "scipy.fft")
+"""What accounting loads when it is first used, and takes a fifth of a second."""
+_LOADING_PAUSE_SECONDS = 0.5
 _WRITERS = 8
 _COMPUTERS = 2
 _LONG_COMPUTERS = 1
@@ -100,7 +104,7 @@ class Services:
             functools.partial(call_soon, resolve),
             workers=_COMMITTERS[self.database],
         )
-        self._tasks = [loop.create_task(self._expire_now_and_then())]
+        self._tasks = [loop.create_task(self._expire_now_and_then()), loop.create_task(self._load_the_rest())]
         if self.standby is not None:
             self._tasks.append(loop.create_task(self.standby.watch(self.settings.standby_seconds)))
 
@@ -185,6 +189,12 @@ class Services:
             ("dataset",),
             lambda: {(name,): left for name, left in fractions_left(self.storage.database, names).items()},
         )
+
+    async def _load_the_rest(self) -> None:
+        """Load what a start does not need, before the first budget or plan that does has to wait for it."""
+        await asyncio.sleep(_LOADING_PAUSE_SECONDS)
+        for name in _LOADED_LATER:
+            await self.compute(importlib.import_module, name)
 
     async def _expire_now_and_then(self) -> None:
         while True:

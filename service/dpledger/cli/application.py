@@ -6,6 +6,7 @@ import typer
 
 from dpledger import __version__
 from dpledger.cli.allocations import allocations
+from dpledger.cli.backups import backup, restore
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
@@ -40,8 +41,9 @@ def dpledger(
     """
 
 
+_OPERATING = (serve, migrate, backup, restore)
 _HISTORY = (entries, verify, accept_rollback, export, registry)
-for command in (serve, migrate, *_HISTORY, cost, convert, calibrate, forecast):
+for command in (*_OPERATING, *_HISTORY, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")

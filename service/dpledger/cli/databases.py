@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 from alembic.util import CommandError
 from pydantic import ValidationError
 from sqlalchemy.engine import URL
@@ -44,13 +43,20 @@ def one_line_failures() -> Iterator[None]:
         raise Failed(ExitCode.BROKEN, str(error)) from None
     except CommandError as error:
         raise Failed(ExitCode.REFUSED, f"the schema cannot be brought up to date: {error}") from None
-    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
+    except _database_errors() as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reported = failures.translate_error(error) or f"the database cannot be used: {cause}"
         raise Failed(ExitCode.UNAVAILABLE, str(reported)) from None
     except _PROBLEMS as error:
         problem = problem_of(invalid_body(error) if isinstance(error, ValidationError) else error)
         raise failure_of(problem.kind.slug, problem.kind.status, problem.detail) from None
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """What drivers raise; PostgreSQL's is loaded where an error has to be compared with it."""
+    import psycopg
+
+    return (DBAPIError, sqlite3.Error, psycopg.Error)
 
 
 def refuse_missing(database: str) -> None:

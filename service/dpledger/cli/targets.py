@@ -30,7 +30,7 @@ __all__ = [
 DATABASE_VARIABLE = "DPLEDGER_DATABASE"
 KEY_FILE_VARIABLE = "DPLEDGER_KEY_FILE"
 _URL_VARIABLE = "DPLEDGER_URL"
-_TOKEN_VARIABLE = "DPLEDGER_TOKEN"
+_TOKEN_VARIABLE = "DPLEDGER_TOKEN"  # the name of a variable  # nosec B105
 _TIMEOUT_SECONDS = 30.0
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's own JSON.")]

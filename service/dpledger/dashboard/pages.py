@@ -68,7 +68,8 @@ def left_bar(left: Left, wide: bool = False) -> Markup:
     if held > 0.0:
         parts += f'<rect class="held" x="{rest:.2f}" width="{held:.2f}" height="10"></rect>'
     kind = f"{left.level} wide" if wide else left.level
-    return Markup(_BAR.format(kind=kind, parts=parts))
+    shown = _BAR.format(kind=kind, parts=parts)
+    return Markup(shown)  # numbers and words of our own  # nosec B704
 
 
 def share_bar(share: float, held: float = 0.0, is_used_up: bool = False) -> Markup:
@@ -78,14 +79,18 @@ def share_bar(share: float, held: float = 0.0, is_used_up: bool = False) -> Mark
     parts = f'<rect class="used" width="{used:.2f}" height="10"></rect>'
     if held > 0.0:
         parts += f'<rect class="held" x="{used:.2f}" width="{end - used:.2f}" height="10"></rect>'
-    return Markup(_BAR.format(kind="spent out" if is_used_up else "spent", parts=parts))
+    kind = "spent out" if is_used_up else "spent"
+    shown = _BAR.format(kind=kind, parts=parts)
+    return Markup(shown)  # numbers and words of our own  # nosec B704
 
 
 def _time(at_us: int) -> Markup:
     """A time to the second."""
-    return Markup(f'<time datetime="{wording.instant_iso(at_us)}">{wording.instant_text(at_us)}</time>')
+    shown = f'<time datetime="{wording.instant_iso(at_us)}">{wording.instant_text(at_us)}</time>'
+    return Markup(shown)  # a number, written by us  # nosec B704
 
 
 def _minute(at_us: int) -> Markup:
     """A time to the minute."""
-    return Markup(f'<time datetime="{wording.instant_iso(at_us)}">{wording.minute_text(at_us)}</time>')
+    shown = f'<time datetime="{wording.instant_iso(at_us)}">{wording.minute_text(at_us)}</time>'
+    return Markup(shown)  # a number, written by us  # nosec B704

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpledger.ledger.charges import Charger
 from dpledger.ledger.clock import Clock
-from dpledger.ledger.errors import KeyReused, TokenEnded
+from dpledger.ledger.errors import KeyReused, ReservationClosed, TokenEnded
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.ports import IdempotentRequest, Renderer, Storage, StoredAnswer, Transaction
 from dpledger.ledger.results import Result, StoredResult
@@ -50,7 +50,7 @@ class Transactional(Protocol[T_co]):
 
 def _pause(longest_seconds: float) -> None:
     """Wait for a random time, so that those who lost against each other do not meet again."""
-    time.sleep(random.uniform(0.0, longest_seconds))
+    time.sleep(random.uniform(0.0, longest_seconds))  # spreads retries  # nosec B311
 
 
 def run_in_transaction(
@@ -101,18 +101,26 @@ class IdempotentExecutor:
     ) -> ResultT | StoredResult:
         """Lock a dataset, answer a known key from what was kept, else do ``work`` and keep its result."""
 
-        def run_locked(transaction: Transaction) -> ResultT | StoredResult:
+        def run_locked(transaction: Transaction) -> ResultT | StoredResult | ReservationClosed:
             state = transaction.lock([name], rolled_back=rolled_back)[name]
             self.refuse_revoked(transaction, call)
             known = self.known(transaction, state.dataset_id, call)
             if known is not None:
                 return known
             unit = self.open_unit(transaction, state)
-            result = work(transaction, unit)
+            try:
+                result = work(transaction, unit)
+            except ReservationClosed as closed:
+                # A reservation that is said to have expired stays so, although the clock may go back.
+                unit.write()
+                return closed
             unit.write()
             return self.keep(transaction, state.dataset_id, call, result)
 
-        return self.run(run_locked)
+        done = self.run(run_locked)
+        if isinstance(done, ReservationClosed):
+            raise done
+        return done
 
     def open_unit(self, transaction: Transaction, state: LedgerState) -> UnitOfWork:
         """Hold a locked state open."""

@@ -1,11 +1,11 @@
 """The schema, declared once for both databases; the migrations are checked against it.
 
-Every ledger table's key starts with the dataset's id, so that an engine that shards by it serves the
-same schema. Names (actors, runs), charges and budgets are kept once per dataset and referred to by small
-numbers: an entry stays small however long a step description is.
-
-Other indexes start with what they are for. A planner without statistics, in a database that is a minute
-old, would otherwise take any index that starts with the dataset and read all of it.
+Every key, unique constraint and index of a ledger's tables starts with the dataset's id, so that an engine
+that shards by it serves the same schema. Exceptions are what is asked of all datasets at once, such as which
+reservations are due, and the index of idempotency keys: a key has the dataset in its hash, and is looked up
+by itself, because a planner without statistics, in a database that is a minute old, would otherwise read all
+of the dataset's entries. Names (actors, runs), charges and budgets are kept once per
+dataset and referred to by small numbers: an entry stays small however long a step description is.
 """
 
 from sqlalchemy import (
@@ -143,7 +143,7 @@ budgets = Table(
     Column("number", Integer, primary_key=True),
     Column("fingerprint", LargeBinary, nullable=False),
     Column("document", Text, nullable=False),
-    UniqueConstraint("fingerprint", "dataset_id"),
+    UniqueConstraint("dataset_id", "fingerprint"),
 )
 
 budget_changes = Table(
@@ -161,7 +161,7 @@ actors = Table(
     _of_dataset(),
     Column("number", Integer, primary_key=True),
     Column("name", Text, nullable=False),
-    UniqueConstraint("name", "dataset_id"),
+    UniqueConstraint("dataset_id", "name"),
 )
 
 charges = Table(
@@ -181,7 +181,7 @@ charges = Table(
     Column("pure_epsilon", Double),
     # The kind of the allocation's budget; null where the dataset's own budget is charged.
     Column("accounting", Text),
-    UniqueConstraint("fingerprint", "dataset_id"),
+    UniqueConstraint("dataset_id", "fingerprint"),
 )
 
 
@@ -216,7 +216,7 @@ partitions = Table(
     Column("reserved", LargeBinary, nullable=False),
     Column("open_reservations", Integer, nullable=False),
     Column("exact", Text),
-    UniqueConstraint("name", "dataset_id"),
+    UniqueConstraint("dataset_id", "name"),
     _references("budgets", "budget"),
 )
 
@@ -238,7 +238,7 @@ allocations = Table(
     Column("entries", BigInteger, nullable=False),
     Column("releases", BigInteger, nullable=False),
     Column("returned", SmallInteger, nullable=False),
-    UniqueConstraint("name", "dataset_id"),
+    UniqueConstraint("dataset_id", "name"),
     _references("budgets", "budget"),
 )
 

@@ -106,7 +106,8 @@ class _Nodes:
         near = orders * float(self.logs[-1]) <= _LINEAR
         moments = np.empty(orders.size)
         moments[near] = self._by_excess(orders[near])
-        moments[~near] = self._by_log_sum(orders[~near])
+        if not near.all():  # then the shift is large, and no weight is zero
+            moments[~near] = self._by_log_sum(orders[~near])
         return moments
 
     def _by_excess(self, orders: Floats) -> Floats:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.direct import DIRECT_DRAWS, FEW_TERMS, UNDERFLOW, Law, direct_sum
@@ -19,6 +18,7 @@ __all__ = [
     "Spectrum",
     "Sum",
     "Tilted",
+    "forget_transforms",
     "good_size",
     "tilt_factor",
     "tilted_spectrum",
@@ -27,6 +27,7 @@ __all__ = [
 
 Complexes = NDArray[np.complex128]
 
+_KEPT_SIZES = 16
 _PER_LEVEL = 16.0 * ROUNDING
 """Error per level of a transform of sizes 2^n and 3·2^n, relative to Σ|x|.
 
@@ -220,10 +221,10 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
             return Sum(law.dense(length), 0, UNDERFLOW, log_scale, log_error + law.log_error, tilt, length)
     product = None
     for part in parts:
-        power = _power(fft.rfft(part.fold(size), size), part.times)
+        power = _power(_rfft(part.fold(size), size), part.times)
         product = power if product is None else product * power
     assert product is not None
-    values = np.roll(fft.irfft(product, size), -(first % size))[: max(length - first, 1)]
+    values = np.roll(_irfft(product, size), -(first % size))[: max(length - first, 1)]
     error = _error([part.times for part in parts], product, size, _transform_error(size))
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
@@ -264,7 +265,7 @@ def _last_loud(parts: Sequence[Tilted], size: int) -> int | None:
     logs, found = np.zeros(points // 2 + 1), size
     order = sorted(range(len(parts)), key=lambda i: -parts[i].times * spreads[i] ** 2)
     for part, spread in ((parts[i], spreads[i]) for i in order):
-        moduli = np.abs(fft.rfft(part.fold(points), points))
+        moduli = np.abs(_rfft(part.fold(points), points))
         slack = math.pi / points * spread * (1.0 + 1e-9) + _transform_error(points)
         logs += part.times * np.log(np.minimum(moduli + slack, 1.0))
         last = int(np.flatnonzero(logs > math.log(_NEGLIGIBLE) - 1.0)[-1])
@@ -351,3 +352,27 @@ def _power(base: Complexes, times: int) -> Complexes:
             assert result is not None
             return result
         base = base * base
+
+
+def _rfft(values: Floats, size: int) -> Complexes:
+    from scipy import fft  # a service loads it after it has started
+
+    transformed: Complexes = fft.rfft(values, size)
+    return transformed
+
+
+def _irfft(values: Complexes, size: int) -> Floats:
+    from scipy import fft
+
+    restored: Floats = fft.irfft(values, size)
+    return restored
+
+
+def forget_transforms() -> None:
+    """Let go of the tables that the transform keeps for its last sixteen sizes: 12 MB for a million points.
+
+    As many small sizes take their places. Outside of one composition nothing needs them again.
+    """
+    values = np.zeros(_KEPT_SIZES + 1)
+    for size in range(2, _KEPT_SIZES + 2):
+        _rfft(values, size)

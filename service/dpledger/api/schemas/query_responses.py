@@ -59,7 +59,8 @@ class CalibrationAnswer(Proven):
 class ForecastAnswer(Proven):
     """How many more such steps fit, true at ``sequence``; at most a thousand million are counted.
 
-    Where none does and the rule can say why, ``item`` is what is used up and ``advice`` says it in words.
+    Where none does and the rule can say why, ``item`` is what is used up, ``order`` the Rényi order that
+    binds, and ``advice`` says it in words.
     """
 
     dataset: str
@@ -68,6 +69,7 @@ class ForecastAnswer(Proven):
     sequence: int
     fits: int
     item: str | None = None
+    order: float | None = None
     advice: list[str] | None = None
     remaining: Remaining
     cost: CostBody

@@ -44,6 +44,7 @@ from dpledger.accounting.pld.calibration import largest_count_beside
 from dpledger.accounting.pld.distribution import BOUNDS_TOLERANCE, TOLERANCE
 from dpledger.accounting.pld.domination import dominates
 from dpledger.accounting.pld.plan import PlanLoss
+from dpledger.accounting.pld.transform import forget_transforms
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.stepcost import cost_of
@@ -353,8 +354,11 @@ def _composed(
     text: str, adjacency: Adjacency, epsilon: float, delta: float
 ) -> tuple[list[PlanItem], dict[str, Any]]:
     """The items with their counts, and what is known of the plan; remembered, since it takes long."""
-    items = _complete(_read_items(json.loads(text), adjacency), epsilon, delta)
-    return items, _analyse(items, epsilon, delta)
+    try:
+        items = _complete(_read_items(json.loads(text), adjacency), epsilon, delta)
+        return items, _analyse(items, epsilon, delta)
+    finally:
+        forget_transforms()
 
 
 def _read_items(fields: Any, adjacency: Adjacency) -> list[PlanItem]:

@@ -73,7 +73,12 @@ class ScalarFilter(Filter):
             epsilon, delta, additive = read_epsilon_delta(fields)
             value = self.parameter_within(epsilon, delta)
             target = {**read_target(fields, "epsilon", "delta"), name: value}
-        return Budget(self.name, np.empty(0), np.array([self.limit(value), additive]), target)
+        limit = self.limit(value)
+        if limit <= 0.0:
+            raise InvalidInput(
+                f"budget.{name}", f"large enough that {self.symbol} rounds to above zero", value
+            )
+        return Budget(self.name, np.empty(0), np.array([limit, additive]), target)
 
     def change(self, budget: Budget, fields: dict[str, Any], adjacency: Adjacency) -> Budget:
         return self.open(fields, adjacency)

@@ -5,12 +5,15 @@ committed. The caller gets ``Unavailable``, and its idempotency key makes its ow
 """
 
 import sqlite3
+from typing import TYPE_CHECKING
 
-import psycopg
 from sqlalchemy import exc
 
 from dpledger.ledger.errors import Unavailable
 from dpledger.storage.engine.engines import POOLER, UnkeptSettings
+
+if TYPE_CHECKING:
+    import psycopg
 
 __all__ = ["Busy", "translate_error"]
 
@@ -49,9 +52,10 @@ def translate_error(error: BaseException) -> Unavailable | None:
     cause = error.orig if isinstance(error, exc.DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return _from_sqlite(cause)
-    if isinstance(cause, psycopg.Error):
-        return _from_postgresql(cause)
-    return None
+    # A service on SQLite starts without it.
+    import psycopg
+
+    return _from_postgresql(cause) if isinstance(cause, psycopg.Error) else None
 
 
 def _from_sqlite(error: sqlite3.Error) -> Unavailable | None:
@@ -62,7 +66,7 @@ def _from_sqlite(error: sqlite3.Error) -> Unavailable | None:
     return Unavailable(f"the database cannot be written: {error}") if kind in _SQLITE_AWAY else None
 
 
-def _from_postgresql(error: psycopg.Error) -> Unavailable | None:
+def _from_postgresql(error: "psycopg.Error") -> Unavailable | None:
     state = error.sqlstate
     if state in _TRANSIENT_STATES:
         return Busy("the transaction lost against another one")
@@ -70,12 +74,14 @@ def _from_postgresql(error: psycopg.Error) -> Unavailable | None:
         # The driver itself: refused, lost or timed out; anything else it raises is a fault.
         if _UNSUPPORTED in str(error):
             return Unavailable(f"{_UNSUPPORTED}{str(error).partition(_UNSUPPORTED)[2].strip()}; {POOLER}")
+        import psycopg
+
         away = isinstance(error, psycopg.OperationalError)
     else:
         away = state in _AWAY_STATES or state[:2] in _AWAY_CLASSES or _ends_session(error)
     return Unavailable("the database is away or does not answer in time") if away else None
 
 
-def _ends_session(error: psycopg.Error) -> bool:
+def _ends_session(error: "psycopg.Error") -> bool:
     """Whether the server ended the session or itself, as when its log cannot be written at a commit."""
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
