@@ -78,9 +78,9 @@ class StochasticGradientDescent(GradientDescent):
         check_count("batch_size", self.batch_size)
 
     def _batches(self, X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-        random = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(self.seed)
         for _ in range(self.steps):
-            rows = random.choice(len(X), size=min(self.batch_size, len(X)), replace=False)
+            rows = generator.choice(len(X), size=min(self.batch_size, len(X)), replace=False)
             yield _pick(X, rows), _pick(y, rows)
 
 
