@@ -43,7 +43,7 @@ _LINES = (
         "adassp approximate_logistic preconditioned_gd",
     ),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/support", "base results schedules"),
-    ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam"),
+    ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/methods", "dp_adam proximal_sgd"),
     ("client/optimizers/test_dp_sgd.py", f"{_CLIENT}/optimizers/support", "batches stochastic"),
     ("client/optimizers/test_plans.py", f"{_CLIENT}/optimizers/support", "planning"),
     ("client/optimizers/test_tuning.py", f"{_CLIENT}/optimizers/support", "trial_accounts"),

@@ -19,13 +19,15 @@ from dpledger_client.objectives.base import (
 from dpledger_client.objectives.linear import HingeSVM, HuberSVM, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.network import MLP
 from dpledger_client.objectives.ranking import BayesRank, LinearScorer, ListMLE, ListNet, MLPScorer
-from dpledger_client.objectives.regularizers import L1, L2, Regularizer, Unregularized
+from dpledger_client.objectives.regularizers import L1, L2, MCP, SCAD, NuclearNorm, Regularizer, Unregularized
 
 __all__ = [
     "CLIP_MARGIN",
     "L1",
     "L2",
+    "MCP",
     "MLP",
+    "SCAD",
     "BayesRank",
     "HingeSVM",
     "HuberSVM",
@@ -35,6 +37,7 @@ __all__ = [
     "ListNet",
     "Logistic",
     "MLPScorer",
+    "NuclearNorm",
     "Objective",
     "Regularizer",
     "Softmax",

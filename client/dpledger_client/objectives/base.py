@@ -1,7 +1,7 @@
 """Base class of the objectives."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ __all__ = [
     "Objective",
     "blocks",
     "clip_factors",
+    "cut_sum",
     "gradient_sensitivity",
     "limit_under",
     "loss_sensitivity",
@@ -92,9 +93,13 @@ class Objective(abc.ABC):
 
     def clipped_loss_sum(self, w: Floats, X: Any, y: Any, clip: float) -> float:
         """The sum of the examples' losses, each cut to [0, clip]; what is no number counts as clip."""
-        limit = limit_under(clip)
-        losses = self.losses(w, X, y)
-        return float(np.sum(np.where(losses < limit, np.maximum(losses, 0.0), limit)))
+        return cut_sum(self.losses(w, X, y), clip)
+
+    def clipped_line_sums(
+        self, w: Floats, direction: Floats, sizes: Sequence[float], X: Any, y: Any, clip: float
+    ) -> list[float]:
+        """:meth:`clipped_loss_sum` at w − s·direction, for each step size s."""
+        return [self.clipped_loss_sum(w - size * direction, X, y, clip) for size in sizes]
 
     def lipschitz(self, row_norm: float = 1.0, weight_norm: float = np.inf) -> float:
         """A bound on every example's gradient norm, for rows and parameters of bounded norms."""
@@ -128,6 +133,12 @@ def parameters(w: Any) -> Floats:
 def limit_under(clip: float) -> float:
     """The limit that is applied so that rounding errors do not lead above ``clip``."""
     return check_positive("clip", clip) * (1.0 - CLIP_MARGIN)
+
+
+def cut_sum(losses: Floats, clip: float) -> float:
+    """The sum of losses, each cut to [0, clip]; what is no number counts as clip."""
+    limit = limit_under(clip)
+    return float(np.sum(np.where(losses < limit, np.maximum(losses, 0.0), limit)))
 
 
 def blocks(X: Any) -> Iterator[slice]:

@@ -7,7 +7,7 @@ ever formed.
 
 import abc
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dpledger_client.objectives.base import (
     Objective,
     blocks,
     clip_factors,
+    cut_sum,
     limit_under,
     parameters,
     row_products,
@@ -69,6 +70,20 @@ class Linear(Objective):
                 for rows in blocks(X)
             ]
         return np.concatenate(found) if found else np.empty(0)
+
+    def clipped_line_sums(
+        self, w: Floats, direction: Floats, sizes: Sequence[float], X: Any, y: Any, clip: float
+    ) -> list[float]:
+        """Two products for all step sizes: the margins of w − s·v are those of w less s times those of v."""
+        with np.errstate(all="ignore"):
+            here, along = (self._margins(point, X) for point in (w, direction))
+            labels = as_numbers(y)
+            return [cut_sum(self.margin_losses(here - size * along, labels), clip) for size in sizes]
+
+    def _margins(self, w: Floats, X: Any) -> Floats:
+        weights = self._weights(w, X)
+        found = [row_products(_rows(X, rows), weights) for rows in blocks(X)]
+        return np.concatenate(found) if found else np.empty((0, *weights.shape[1:]))
 
     def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
         weights = self._weights(w, X)
@@ -153,7 +168,10 @@ class Logistic(Linear):
     """log(1 + e^(−y·x·w)) for labels −1 and 1."""
 
     def margin_losses(self, margins: Floats, y: Floats) -> Floats:
-        return np.logaddexp(0.0, -y * margins)
+        # logaddexp(0, −z), in functions that numpy computes several at a time.
+        signed = y * margins
+        losses: Floats = np.log1p(np.exp(-np.abs(signed))) + np.maximum(-signed, 0.0)
+        return losses
 
     def margin_slopes(self, margins: Floats, y: Floats) -> Floats:
         with np.errstate(over="ignore"):  # 1/(1 + ∞) is the 0 that is meant

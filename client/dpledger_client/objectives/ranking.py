@@ -246,16 +246,35 @@ def shorten(gradient: Floats, limit: float) -> Floats:
 
 
 class ListNet(Ranking):
-    """−Σ softmax(y)·log softmax(scores), the top-one form (Cao, Qin, Liu, Tsai, Li 2007)."""
+    """−Σ P(π; y)·log P(π; scores) over orders π of the first k documents (Cao, Qin, Liu, Tsai, Li 2007).
+
+    P draws documents one after another by softmax (Chen 2020, dissertation, (6.4)). With k = 1, the usual
+    choice, it is the cross-entropy of two softmaxes; more go through n!/(n − k)! orders.
+    """
+
+    def __init__(self, scorer: Scorer, regularizer: Regularizer | None = None, *, k: int = 1) -> None:
+        super().__init__(scorer, regularizer)
+        self.k = check_count("k", k)
 
     def list_loss(self, scores: Floats, relevances: Floats) -> float:
+        if self.k > 1:
+            wanted, predicted, _ = self._orders(scores, relevances)
+            return float(-wanted @ np.log(predicted))
         wanted = softmax(relevances[None, :])[0]
         return float(np.logaddexp.reduce(scores) - wanted @ scores)
 
     def list_slopes(self, scores: Floats, relevances: Floats) -> Floats:
-        predicted, wanted = softmax(np.stack([scores, relevances]))
-        slopes: Floats = predicted - wanted
-        return slopes
+        if self.k > 1:
+            wanted, predicted, slopes = self._orders(scores, relevances)
+            return -(wanted / predicted) @ slopes
+        found, wanted = softmax(np.stack([scores, relevances]))
+        difference: Floats = found - wanted
+        return difference
+
+    def _orders(self, scores: Floats, relevances: Floats) -> tuple[Floats, Floats, Floats]:
+        """The wanted and the predicted probability of each order, and the latter's derivatives."""
+        prefixes = _prefixes(len(scores), min(self.k, len(scores)))
+        return _probabilities(relevances, prefixes)[0], *_probabilities(scores, prefixes)
 
 
 class ListMLE(Ranking):
@@ -310,8 +329,9 @@ class BayesRank(Ranking):
     k
         How many places count; all n!/(n − k)! orders of k documents are gone through.
     single
-        Keep of each list only its most relevant document, the first of several: less signal, and a
-        smaller :meth:`list_bound` (Chen 2020, dissertation, 6.5.5).
+        Keep of each list only its most relevant document, or the mean of several: less signal, and a
+        smaller :meth:`list_bound`. The dissertation (6.5.5) draws one of several at random, whose
+        expectation this is; it does not depend on the order in which documents are stored.
     """
 
     def __init__(
@@ -334,9 +354,9 @@ class BayesRank(Ranking):
         """How far a list's gradient may move, whatever its relevances are and become.
 
         Statement: with v(π) = ∇p(π) and every NDCG in [0, 1], a gradient Σ NDCG·v has norm at most
-        S = Σ‖v(π)‖, and moves by at most S when relevances change. With ``single`` it is one of the vectors
-        u(d), d the document kept, or 0: its norm is at most the largest ‖u(d)‖, and it moves by at most the
-        sum of the two largest.
+        S = Σ‖v(π)‖, and moves by at most S when relevances change. With ``single`` it is a mean of vectors
+        u(d), d a document kept, or 0: its norm is at most the largest ‖u(d)‖, and it moves by at most the
+        sum of the two largest, since two means of points are no farther apart than the farthest points.
         Conditions: ``change`` is ``removed`` (the list or its relevances are added or removed),
         ``relabelled`` (other relevances for the same documents) or ``exchanged`` (another list of
         the same bound in its place, which moves twice the norm).
@@ -382,12 +402,19 @@ class BayesRank(Ranking):
         """NDCG@k of each π, in [0, 1]; all are 0 for a list without a relevant document."""
         grades = gains(relevances)
         if self.single:
-            grades = np.where(np.arange(len(grades)) == np.argmax(grades), grades, 0.0)
+            return self._lone(prefixes.shape[1], grades)
         weights = discounts(prefixes.shape[1])
         ideal = float(np.sort(grades)[::-1][: len(weights)] @ weights)
         if ideal <= 0.0:
             return np.zeros(len(prefixes))
         return np.minimum(grades[prefixes] @ weights / ideal, 1.0)
+
+    def _lone(self, k: int, grades: Floats) -> Floats:
+        """The mean over the most relevant documents of NDCG@k where that one alone were relevant."""
+        best = float(grades.max())
+        kept = (grades == best) & (best > 0.0)
+        found: Floats = (kept / max(1, kept.sum())) @ _lone_ndcg(len(grades), k)
+        return found
 
 
 def _norms_above(factors: Floats, gram: Floats) -> Floats:

@@ -74,6 +74,10 @@ __all__ = [
 METHODS = {
     "dp-adam": "dp_adam.DPAdam",
     "dp-sgd": "dp_sgd.DPSGD",
+    "proximal-sgd": "proximal_sgd.ProximalSGD",
+    "gd": "first_order.GradientDescent",
+    "sgd": "first_order.StochasticGradientDescent",
+    "adam": "first_order.Adam",
     "l-bfgs": "non_private.LBFGS",
     "majority": "non_private.Majority",
     "objective-perturbation": "objective_perturbation.ObjectivePerturbation",

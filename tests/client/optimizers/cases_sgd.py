@@ -4,10 +4,11 @@ import numpy as np
 
 from dpledger_client._arrays import Floats, Integers
 from dpledger_client.noise import current_noise
-from dpledger_client.objectives import L2, Logistic
+from dpledger_client.objectives import L1, L2, Logistic
 from dpledger_client.optimizers import L2Ball
 from dpledger_client.optimizers.methods.dp_adam import DPAdam
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
+from dpledger_client.optimizers.methods.proximal_sgd import ProximalSGD
 from dpledger_client.optimizers.support.schedules import inverse_root
 from dpledger_client.sampling import poisson, without_replacement
 from tests.client.optimizers.contract import RECORDS, Case
@@ -78,7 +79,24 @@ def _corrected_adam(X: Floats, y: Floats) -> Floats:
     return w
 
 
+def _proximal(X: Floats, y: Floats) -> Floats:
+    """(4.17): a step along the loss alone, and soft thresholding by λη."""
+    w = np.zeros(X.shape[1])
+    for _ in range(STEPS):
+        rows = _coins(30)
+        moved = w - 0.5 * (_mean_gradient(w, X[rows], y[rows], 30) - LAMBDA * w)
+        w = np.array([np.sign(v) * max(abs(v) - 0.5 * LAMBDA, 0.0) for v in moved])
+    return w
+
+
 CASES = [
+    Case(
+        name="proximal-sgd",
+        method=ProximalSGD(STEPS, batch_size=30, clip=1.5, noise_multiplier=2.0, step_size=0.5),
+        objective=Logistic(L1(LAMBDA)),
+        textbook=_proximal,
+        repeats=4,
+    ),
     Case(
         name="dp-sgd with momentum",
         method=DPSGD(STEPS, batch_size=30, clip=1.5, noise_multiplier=2.0, step_size=0.5, momentum=0.7),

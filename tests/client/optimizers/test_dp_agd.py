@@ -15,7 +15,7 @@ from dpledger_client import Dataset, Ledger, insecure_testing_noise
 from dpledger_client._arrays import Floats
 from dpledger_client.mechanisms import Gaussian, NoisyMax
 from dpledger_client.objectives import L2, LeastSquares, Logistic, Objective
-from dpledger_client.optimizers import Batch, Source, Training, minimize
+from dpledger_client.optimizers import Batch, L2Ball, NoProjection, Source, Training, minimize
 from dpledger_client.optimizers.methods.dp_agd import DPAGD, _Run
 from dpledger_client.optimizers.support.averaged_gradient import NoisyGradient
 from tests.client.optimizers.cases_adaptive import CASES, COMMON, GRADIENT_RHO, LAMBDA, charged_rho
@@ -37,6 +37,8 @@ def _opened(open_dataset: Open, rho: float = 1e3, adjacency: str = "add-remove")
     labels=arrays(np.float64, 2, elements=any_number),
     seed=st.integers(0, 3),
     clip=st.floats(1e-3, 1e3),
+    projected=st.booleans(),
+    stay=st.sampled_from([0.5, 1.0]),
 )
 @settings(max_examples=40)
 def test_a_record_moves_every_score_within_one_clip(
@@ -46,17 +48,24 @@ def test_a_record_moves_every_score_within_one_clip(
     labels: Floats,
     seed: int,
     clip: float,
+    projected: bool,
+    stay: float,
 ) -> None:
     """Moves span at most the clip: all that the Gumbel bound needs, and monotonicity up to a shift."""
     training: Any = SimpleNamespace(objective=objective, records=6, w=np.zeros(2), adjacency="add-remove")
-    run = _Run(DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=clip), training)
-    candidates = 10.0 * np.random.default_rng(seed).normal(size=(6, 2))
+    projection = L2Ball(1e6) if projected else NoProjection()
+    run = _Run(
+        DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=clip, projection=projection, stay_weight=stay), training
+    )
+    random = np.random.default_rng(seed)
+    run.w, direction, sizes = 10.0 * random.normal(size=2), random.normal(size=2), np.linspace(0.0, 20.0, 6)
+    candidates = [run.w - size * direction for size in sizes]
 
     def scores(*extra: int) -> Floats:
         batch = Batch(
             np.concatenate([X, rows[list(extra)]]), np.concatenate([np.ones(5), labels[list(extra)]])
         )
-        return np.array([run._score(w, batch) for w in candidates])
+        return np.array(run._scores(candidates, direction, sizes, batch))
 
     without, added, replaced = scores(), scores(0), scores(1)
     assert np.ptp(added - without) <= clip
@@ -177,3 +186,20 @@ def test_the_gradient_budget_stays_grown_and_the_grid_follows_the_steps(open_dat
 def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DPAGD(**COMMON | wrong)
+
+
+def test_staying_counts_with_its_weight() -> None:
+    """Where a step gains a tenth, staying at nine tenths of its loss is no worse."""
+    training: Any = SimpleNamespace(
+        objective=Logistic(), records=6, w=np.zeros(2), adjacency="add-remove", iteration=0
+    )
+    batch = Batch(np.ones((6, 2)), np.ones(6))
+    weighted, plain = (
+        _Run(DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=9.0, stay_weight=weight), training)
+        for weight in (0.9, 1.0)
+    )
+    line = [np.zeros(2), np.ones(2)], -np.ones(2), np.array([0.0, 1.0]), batch
+    assert weighted._scores(*line)[0] == pytest.approx(0.9 * plain._scores(*line)[0])
+    assert weighted._scores(*line)[1] == plain._scores(*line)[1]
+    with pytest.raises(ValueError, match="stay_weight"):
+        DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=1.0, stay_weight=1.5)

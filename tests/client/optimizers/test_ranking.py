@@ -356,3 +356,57 @@ def test_metrics_by_hand() -> None:
     assert mean_average_precision(*lists) == pytest.approx(0.75)
     with pytest.raises(ValueError, match="a score for each relevance"):
         ndcg([1.0], [1, 0])
+
+
+def test_a_list_with_one_document_kept_does_not_depend_on_their_order() -> None:
+    documents, judged = _list(3), np.array([2.0, 0.0, 2.0, 1.0])
+    w = np.random.default_rng(3).normal(size=LINEAR.dimension)
+    objective = BayesRank(LINEAR, single=True)
+    gradient = _gradient(objective, w, documents, judged)
+    for order in itertools.permutations(range(4)):
+        places = list(order)
+        assert np.allclose(_gradient(objective, w, documents[places], judged[places]), gradient, atol=1e-12)
+    drawn = [_gradient(objective, w, documents, np.eye(4)[kept]) for kept in (0, 2)]
+    assert np.allclose(gradient, np.mean(drawn, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_slopes_of_listnet_are_its_derivatives(k: int) -> None:
+    objective = ListNet(LINEAR, k=k)
+    scores, judged = np.array([0.3, -1.0, 0.6, 0.1]), np.array([1.0, 0.0, 2.0, 0.0])
+    steps = 1e-6 * np.eye(4)
+    slopes = [
+        (objective.list_loss(scores + step, judged) - objective.list_loss(scores - step, judged)) / 2e-6
+        for step in steps
+    ]
+    assert np.allclose(objective.list_slopes(scores, judged), slopes, atol=1e-7)
+
+
+def test_listnet_of_more_places_is_the_cross_entropy_of_orders() -> None:
+    scores, judged = np.array([0.3, -1.0, 0.6]), np.array([1.0, 0.0, 2.0])
+
+    def chance(values: Floats, order: tuple[int, ...]) -> float:
+        powers = np.exp(values)
+        return float(
+            np.prod([powers[d] / (powers.sum() - powers[list(order[:i])].sum()) for i, d in enumerate(order)])
+        )
+
+    orders = list(itertools.permutations(range(3), 2))
+    expected = -sum(chance(judged, order) * np.log(chance(scores, order)) for order in orders)
+    assert ListNet(LINEAR, k=2).list_loss(scores, judged) == pytest.approx(expected)
+
+
+def test_a_quantile_of_the_bounds_scales_the_noise_and_the_lists_above_it(dataset: Dataset) -> None:
+    X, y = ranking()
+    objective = BayesRank(LINEAR)
+    bounds = [objective.list_bound(objective.initial(X, y), documents, "removed") for documents in X]
+    method = PrivBR(X, 1, noise_multiplier=1.0, rate=1.0, step_size=1.0, bound_quantile=0.5)
+    result = minimize(objective, X, y, account=dataset.run("job"), method=method, records=len(X))
+
+    assert result.history[0].details["bound"] == pytest.approx(
+        np.quantile(bounds, 0.5, method="higher"), rel=1e-5
+    )
+    assert np.sum(np.array(bounds) > result.history[0].details["bound"]) > len(X) // 4
+    for documents, judged in zip(X, y, strict=True):
+        one = objective.bounded_gradient_sum(np.zeros(FEATURES), [documents], [judged], 0.01, "removed")
+        assert np.linalg.norm(one) <= 0.01

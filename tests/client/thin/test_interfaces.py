@@ -55,8 +55,9 @@ EXPORTS = {
         ZCDP
     """,
     "objectives": """
-        BayesRank CLIP_MARGIN HingeSVM HuberSVM L1 L2 LeastSquares LinearScorer ListMLE ListNet Logistic
-        MLP MLPScorer Objective Regularizer Softmax Unregularized gradient_sensitivity loss_sensitivity
+        BayesRank CLIP_MARGIN HingeSVM HuberSVM L1 L2 LeastSquares LinearScorer ListMLE ListNet
+        Logistic MCP MLP MLPScorer NuclearNorm Objective Regularizer SCAD Softmax Unregularized
+        gradient_sensitivity loss_sensitivity
     """,
     "optimizers": """
         AuthorizedBatch Batch Box Callback Charge Iterate L1Ball L2Ball METHODS Method NoProjection

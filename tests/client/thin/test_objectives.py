@@ -1,6 +1,7 @@
 """Gradients are those of the losses, clipped sums are sums of clipped gradients, rows are bounded."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from dpledger_client.objectives import (
     CLIP_MARGIN,
     L1,
     L2,
+    MCP,
     MLP,
+    SCAD,
     HingeSVM,
     HuberSVM,
     LeastSquares,
     Logistic,
+    NuclearNorm,
     Objective,
+    Regularizer,
     Softmax,
     Unregularized,
 )
@@ -291,3 +296,52 @@ def test_a_network_starts_from_its_shapes_alone_and_can_learn() -> None:
         w = w - 0.5 * network.gradient(w, rows, labels)
 
     assert np.mean(network.predict(w, rows) == labels) > 0.95
+
+
+@pytest.mark.parametrize("penalty", [SCAD(0.4), SCAD(0.4, reach=2.1), MCP(0.5), MCP(0.3, reach=1.2)], ids=str)
+@pytest.mark.parametrize("step", [0.1, 1.0, 2.5, 6.0])
+def test_a_concave_penaltys_proximal_map_is_the_least_of_a_grid(penalty: Regularizer, step: float) -> None:
+    for value in np.linspace(-4.0, 4.0, 41):
+        found = penalty.proximal(np.array([value]), step)
+        grid = np.linspace(-5.0, 5.0, 4001)
+        costs = [(v - value) ** 2 / 2.0 + step * penalty.value(np.array([v])) for v in grid]
+        assert (found[0] - value) ** 2 / 2.0 + step * penalty.value(found) <= min(costs) + 1e-9
+
+
+@pytest.mark.parametrize("penalty", [SCAD(0.4), MCP(0.5), NuclearNorm(0.3, rows=2)], ids=str)
+def test_a_penaltys_gradient_is_its_derivative(penalty: Regularizer) -> None:
+    w = np.array([0.3, -0.9, 2.0, -0.2, 1.1, 0.7])
+    steps = 1e-6 * np.eye(len(w))
+    slopes = [(penalty.value(w + step) - penalty.value(w - step)) / 2e-6 for step in steps]
+    assert np.allclose(penalty.gradient(w), slopes, atol=1e-6)
+
+
+def test_the_nuclear_norm_shrinks_singular_values() -> None:
+    w = np.random.default_rng(4).normal(size=12)
+    before, after = (
+        np.linalg.svd(v.reshape(3, 4), compute_uv=False)
+        for v in (w, NuclearNorm(0.5, rows=3).proximal(w, 1.6))
+    )
+    assert np.allclose(after, np.maximum(before - 0.8, 0.0))
+    assert NuclearNorm(0.5, rows=3).value(w) == pytest.approx(0.5 * before.sum())
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: SCAD(0.1, reach=2.0), lambda: MCP(0.1, reach=1.0), lambda: MCP(-1.0)]
+)
+def test_a_penalty_that_is_none_is_refused(wrong: Callable[[], Regularizer]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    "objective", [Logistic(), HuberSVM(), Softmax(3), MLP([2], 3)], ids=lambda o: type(o).__name__
+)
+def test_losses_along_a_line_are_those_at_its_points(objective: Objective) -> None:
+    random = np.random.default_rng(6)
+    X, y = random.normal(size=(1_500, 4)), random.integers(0, 3, size=1_500).astype(float)
+    X[7] = np.inf
+    w, direction = random.normal(size=(2, objective.dimension(X, y)))
+    sizes = [0.0, 0.3, 2.0]
+    expected = [objective.clipped_loss_sum(w - size * direction, X, y, 1.2) for size in sizes]
+    assert objective.clipped_line_sums(w, direction, sizes, X, y, 1.2) == pytest.approx(expected, rel=1e-12)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpledger_client._arrays import Floats
-from dpledger_client._checks import check_choice, check_count, check_positive
+from dpledger_client._checks import check_choice, check_count, check_positive, check_rate
 from dpledger_client.mechanisms import NoisyMax
 from dpledger_client.objectives.base import loss_sensitivity
 from dpledger_client.optimizers.support.averaged_gradient import NoisyGradient
@@ -46,6 +46,9 @@ class DPAGD(Method):
         Every so many iterations α_max becomes (1 + grid_growth) times the largest step since.
     noise
         Of NoisyMin: ``gumbel``, or ``laplace`` or ``exponential``, which choose worse for the same ρ.
+    stay_weight
+        In (0, 1]: what the loss at step size 0 is multiplied by, ``exp_dec`` of the authors' code; below 1 a
+        gradient is measured anew unless a step gains at least that share.
     steps
         At most so many iterations; None: until the ledger refuses.
     total_rho
@@ -76,6 +79,7 @@ class DPAGD(Method):
     grid_interval: int = 10
     grid_growth: float = 0.1
     noise: str = "gumbel"
+    stay_weight: float = 1.0
     projection: Projection = field(default_factory=NoProjection)
     steps: int | None = None
     total_rho: float | None = None
@@ -88,6 +92,7 @@ class DPAGD(Method):
         check_count("candidates", self.candidates)
         check_count("grid_interval", self.grid_interval)
         check_choice("noise", self.noise, ("gumbel", "laplace", "exponential"))
+        check_rate("stay_weight", self.stay_weight)
         if self.steps is not None:
             check_count("steps", self.steps)
         if self.total_rho is not None:
@@ -155,18 +160,31 @@ class _Run:
         candidates = [self.method.projection(self.w - size * direction) for size in sizes]
         self.caps.spend(self.method.selection_rho)
         authorized = self.training.authorized(self.selection)
-        index = int(authorized.release(lambda batch: [self._score(w, batch) for w in candidates]))
+        index = int(authorized.release(lambda batch: self._scores(candidates, direction, sizes, batch)))
         return (float(sizes[index]), candidates[index]) if index > 0 else None
 
-    def _score(self, w: Floats, batch: Batch) -> float:
-        """Minus the sum of clipped losses; a record moves it by at most C_obj.
+    def _scores(
+        self, candidates: list[Floats], direction: Floats, sizes: Floats, batch: Batch
+    ) -> list[float]:
+        """Minus each candidate's sum of clipped losses; a record moves it by at most C_obj.
 
-        Under add-remove all scores move the same way, but for rounding errors, for which clipping leaves
-        room: moves within [−t, C_obj − t] choose like moves within [0, C_obj].
+        Weighted with at most 1, the first moves by no more. Under add-remove all scores move the same way,
+        but for rounding errors, for which clipping leaves room: moves within [−t, C_obj − t] choose like
+        moves within [0, C_obj].
         """
         objective, clip = self.training.objective, self.method.loss_clip
-        penalty = public_offset(self.training.records * objective.regularizer.value(w), clip)
-        return -(objective.clipped_loss_sum(w, batch.X, batch.y, clip) + penalty)
+        if isinstance(self.method.projection, NoProjection):
+            line = self.w, direction, sizes.tolist()
+            sums = objective.clipped_line_sums(*line, batch.X, batch.y, clip)
+        else:
+            sums = [objective.clipped_loss_sum(w, batch.X, batch.y, clip) for w in candidates]
+        totals = [total + self._penalty(w) for total, w in zip(sums, candidates, strict=True)]
+        return [-self.method.stay_weight * totals[0], *(-total for total in totals[1:])]
+
+    def _penalty(self, w: Floats) -> float:
+        """The regulariser, which is public, counted once for each of the public number of records."""
+        value = self.training.records * self.training.objective.regularizer.value(w)
+        return public_offset(value, self.method.loss_clip)
 
     def _refine(self, gradient: NoisyGradient) -> NoisyGradient:
         """Lines 16 to 19: the growth of the gradient's budget is spent on another measurement."""

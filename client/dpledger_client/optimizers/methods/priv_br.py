@@ -57,6 +57,9 @@ class PrivBR(Method):
     bound
         ``all``: the largest over all documents. ``batch``: the largest over the sample's, as in the
         dissertation; under replace-one only.
+    bound_quantile
+        Take this quantile of the bounds of all documents' lists instead of the largest (1): the gradients of
+        lists with a larger bound are scaled down to it. Less noise, and less of the lists that move most.
     spectral
         Divide each weight matrix by its largest singular value after each step (6.5.4).
 
@@ -75,8 +78,8 @@ class PrivBR(Method):
     more.
 
     Also changed: line 21 moves along G, which would lower the NDCG; here it is raised. The noisy sum
-    is divided by the public expected size of a sample. Lists of any other data in X are scaled to the
-    bound, so that the charge holds whatever X is.
+    is divided by the public expected size of a sample. A list whose bound is larger, as with
+    ``bound_quantile`` or for other data in X, is scaled to it, so that the charge holds whatever X is.
     """
 
     name: ClassVar[str] = "priv-br"
@@ -87,6 +90,7 @@ class PrivBR(Method):
     step_size: StepSize
     bound: str = "all"
     spectral: bool = False
+    bound_quantile: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
@@ -94,6 +98,7 @@ class PrivBR(Method):
         check_rate("rate", self.rate)
         check_choice("bound", self.bound, ("all", "batch"))
         check_flag("spectral", self.spectral)
+        check_rate("bound_quantile", self.bound_quantile)
         public = [np.asarray(documents, dtype=np.float64) for documents in self.documents]
         if not public or not all(each.ndim == 2 and np.isfinite(each).all() for each in public):
             raise ValueError("documents must be a list of matrices of finite numbers")
@@ -133,7 +138,7 @@ class PrivBR(Method):
     ) -> tuple[Floats, float]:
         """The noisy sum of gradients, and the bound over all documents that its noise is scaled to."""
         change = _change(training.adjacency, sample)
-        bound = _largest(objective, w, self.documents, change)
+        bound = _bound(objective, w, self.documents, change, self.bound_quantile)
         noisy: Floats = training.authorized(self._release(), sample).release(
             lambda batch: objective.bounded_gradient_sum(w, batch.X, batch.y, bound, change) / bound
         )
@@ -144,7 +149,8 @@ class PrivBR(Method):
     ) -> tuple[Floats, float]:
         """The same with the bound over the sample's documents; which lists are in it counts as published."""
         rows = sample.draw(len(self.documents))
-        bound = _largest(objective, w, [self.documents[row] for row in rows], RELABELLED)
+        drawn_documents = [self.documents[row] for row in rows]
+        bound = _bound(objective, w, drawn_documents, RELABELLED, self.bound_quantile)
 
         def sum_batch(batch: Batch) -> Floats:
             drawn = _select_rows(batch, rows)
@@ -176,12 +182,15 @@ def _change(adjacency: str, sample: FreshSample) -> str:
     return RELABELLED if isinstance(sample, Full) else "exchanged"
 
 
-def _largest(objective: BayesRank, w: Floats, documents: Iterable[Floats], change: str) -> float:
-    """The largest bound of any list, with room for rounding; it depends on public documents alone."""
-    largest = max(objective.list_bound(w, each, change) for each in documents)
-    if not (np.isfinite(largest) and largest > 0.0):
+def _bound(
+    objective: BayesRank, w: Floats, documents: Iterable[Floats], change: str, quantile: float
+) -> float:
+    """A quantile of the lists' bounds, with room for rounding; it depends on public documents alone."""
+    bounds = [objective.list_bound(w, each, change) for each in documents]
+    bound = float(np.quantile(bounds, quantile, method="higher"))
+    if not (np.isfinite(max(bounds)) and bound > 0.0):
         raise ValueError("documents must give some list a gradient, and every list a finite one")
-    return largest / (1.0 - 2.0 * CLIP_MARGIN)
+    return bound / (1.0 - 2.0 * CLIP_MARGIN)
 
 
 def _rate(sample: FreshSample) -> float:
