@@ -10,8 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpledger_client.errors import NotTrained
-from dpledger_client.estimators.base import DEFAULT_METHOD, PrivateEstimator, _check_shapes, _one_column
-from dpledger_client.estimators.prepared import Rows, by_position
+from dpledger_client.estimators.base import PrivateEstimator, _check_shapes, _one_column
+from dpledger_client.estimators.charging import Scales
+from dpledger_client.estimators.prepared import by_position
 from dpledger_client.optimizers import Method, Record, Result, Source, Tuning
 from dpledger_client.optimizers.tuning import (
     DEFAULT_MEAN_TRIALS,
@@ -27,14 +28,8 @@ __all__ = ["PrivateSearchCV"]
 
 _OPTION = "options__"
 _FIXED = (
-    "account",
-    "block",
-    "classes",
-    "fit_intercept",
-    "progress",
-    "records",
-    "reserve",
-    "target_bound",
+    *("account", "block", "bounds", "classes", "delta", "epsilon", "fit_intercept", "progress"),
+    *("records", "reserve", "spend", "target_bounds", "warm_start"),
 )
 """Parameters that say what the data are or how they are asked for: the same in every trial."""
 
@@ -58,7 +53,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator
-        Such as ``PrivateLogisticRegression(account, classes=(0, 1))``.
+        Such as ``PrivateLogisticRegression(account, classes=(0, 1), bounds=(0, 1))``. Features are scaled by
+        its public ``bounds``; without, they are taken as they are, since a search estimates none.
     param_grid
         As in ``GridSearchCV``, of the estimator's parameters; ``options__clip`` is one of its ``options``.
         Public, and not chosen by looking at the data.
@@ -137,17 +133,21 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         made: PrivateEstimator = clone(self.estimator).set_params(**own)
         if options:
             made.set_params(options={**dict(made.options or {}), **options})
+        if getattr(made, "target_bounds", ()) is None:
+            made.set_params(target_bounds=(-1.0, 1.0))
         validate_data(made, X, reset=True, skip_check_array=True)
         made._prepare()
         made.objective_ = made._objective()
+        scales = _public_scales(made)
+        made.bounds_, made.constant_ = np.stack([scales.low, scales.high], axis=1), scales.constant
         return made
 
     def _source(self, estimator: PrivateEstimator, X: Any, y: Any) -> Source:
         indexed, labels = by_position(X), _one_column(by_position(y))
         _check_shapes(indexed, labels)
-        rows = Rows(indexed, intercept=estimator._constant_column)
-        account = self.estimator.account
-        return Source.of(rows, estimator._targets(labels), account, self.estimator.records)
+        scales = estimator._scales_kept
+        rows, targets = estimator._scaled(indexed, scales), estimator._targets(labels, scales)
+        return Source.of(rows, targets, self.estimator.account, self.estimator.records)
 
     def _trained(
         self, estimators: Sequence[PrivateEstimator], listed: Sequence[Mapping[str, Any]], source: Source
@@ -197,17 +197,23 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _method(estimator: PrivateEstimator, source: Source, mu: float | None) -> Method:
     """The method of a candidate, with all its parameters."""
-    chosen, options = estimator.method, dict(estimator.options or {})
-    if mu is not None:
-        if chosen is not None and not isinstance(chosen, str):
+    chosen, options, objective = estimator.method, dict(estimator.options or {}), estimator.objective_
+    if not isinstance(chosen, str):
+        if mu is not None:
             raise ValueError("epsilon and delta go with a method's name: a method has its noise already")
-        named = "noisy-gd" if chosen is None or chosen == "auto" else chosen
-        return candidate_method(named, options, source, mu)
-    if isinstance(chosen, str):
-        return candidate_method(chosen, options, source, None)
-    if options:
-        raise ValueError("options go with a method's name")
-    return check_method(DEFAULT_METHOD if chosen is None else chosen)
+        if options:
+            raise ValueError("options go with a method's name")
+        return check_method(chosen)
+    if chosen == "auto" and mu is None:
+        raise ValueError("options go with a method's name and all its parameters, or with epsilon and delta")
+    return candidate_method("noisy-gd" if chosen == "auto" else chosen, options, source, objective, mu)
+
+
+def _public_scales(estimator: PrivateEstimator) -> Scales:
+    """By public bounds; columns without stay as they are."""
+    given = estimator._scales_given(estimator.n_features_in_)
+    low = np.where(np.isnan(given.low), -np.inf, given.low)
+    return Scales(low, np.where(np.isnan(given.high), np.inf, given.high), 1.0)
 
 
 def _fitted(estimator: PrivateEstimator, tuning: Tuning, method: Method, w: Any) -> PrivateEstimator:

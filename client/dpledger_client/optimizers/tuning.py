@@ -12,7 +12,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from dpledger_client.objectives import MLP, HingeSVM, HuberSVM, LeastSquares, Lo
 from dpledger_client.objectives.base import Objective, limit_under, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
 from dpledger_client.optimizers.support.results import Charge
-from dpledger_client.optimizers.support.rules import RULES
+from dpledger_client.optimizers.support.rules import PublicFacts
+from dpledger_client.optimizers.support.rules.gradient import noisy_gd
 from dpledger_client.optimizers.support.trial_accounts import QuietLedger, TrialAccount, trial_step
 from dpledger_client.optimizers.training import Source
 from dpledger_client.permits import Authorization
@@ -45,6 +46,8 @@ SCORE_SHARE = 0.1
 """Of the squared μ of a trial, what its score takes where the rule chooses."""
 _CLOSE = 1.0 + 1e-4
 _LEAST_SHARE = 0.01
+_RULED: dict[str, Callable[[PublicFacts], Method]] = {"noisy-gd": noisy_gd}
+"""Methods whose rule needs nothing but the noise of equal looks at all records, which a trial can say."""
 _ROOM = 1.0 + 1e-9
 
 
@@ -159,7 +162,7 @@ def tune(
     listed = expand(grid)
 
     def candidates(mu: float | None) -> list[Candidate]:
-        made = [candidate_method(method, each, source, mu) for each in listed]
+        made = [candidate_method(method, each, source, objective, mu) for each in listed]
         return [Candidate(each, chosen, objective) for each, chosen in zip(listed, made, strict=True)]
 
     return run_trials(candidates, source, law=law, target=target, score=score, score_noise=score_noise, w0=w0)
@@ -177,18 +180,43 @@ def expand(grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> l
     return listed
 
 
-def candidate_method(name: str, options: Mapping[str, Any], source: Source, mu: float | None) -> Method:
+class _Looks(NamedTuple):
+    """What a trial has room for, to its rule: Gaussian looks at all records of so much μ in all."""
+
+    mu: float
+
+    def multiplier(self, steps: int) -> float:
+        """The noise multiplier of each of so many equal looks."""
+        return math.sqrt(steps) / self.mu
+
+
+def candidate_method(
+    name: str, options: Mapping[str, Any], source: Source, objective: Objective, mu: float | None
+) -> Method:
     """A method with all its parameters: those given, or with ``mu`` of all its looks the rule's."""
     if mu is None:
         return check_method(optimizers.find_method(name)(**options))
-    if name not in RULES:
+    if name not in _RULED:
         raise ValueError(
-            f"{name} has no rule: give all its parameters without epsilon and delta, or choose one of "
-            f"{', '.join(RULES)}"
+            f"{name} has no rule for tunings: give all its parameters without epsilon and delta, or choose "
+            f"one of {', '.join(_RULED)}"
         )
     if "noise_multiplier" in options:
         raise ValueError("noise_multiplier goes without epsilon and delta, which decide it")
-    return RULES[name](source.adjacency, source.records, lambda steps: math.sqrt(steps) / mu, options)
+    shape: tuple[int, ...] = tuple(getattr(source.X, "shape", ()))
+    room: Any = _Looks(mu)
+    facts = PublicFacts(
+        adjacency=source.adjacency,
+        records=source.records,
+        objective=objective,
+        dimension=objective.dimension(source.X, source.y),
+        features=shape[1] if len(shape) == 2 else None,
+        row_norm=None,
+        start=None,
+        room=room,
+        options=options,
+    )
+    return _RULED[name](facts)
 
 
 def check_method(method: Method | NonPrivate) -> Method:
