@@ -13,10 +13,12 @@ import numpy as np
 
 from dpledger_client import Account, NegativeBinomialTrials, NoisyVotes
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.objectives import L2, HuberSVM, Logistic, Objective
+from dpledger_client.objectives import L2, HuberSVM, LeastSquares, Logistic, Objective
 from dpledger_client.objectives.ranking import BayesRank, LinearScorer
 from dpledger_client.optimizers import Method, minimize, tune
 from dpledger_client.optimizers.methods.a_ddp import ADDP
+from dpledger_client.optimizers.methods.adassp import AdaSSP
+from dpledger_client.optimizers.methods.approximate_logistic import ApproximateLogistic
 from dpledger_client.optimizers.methods.dp_adam import DPAdam
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
@@ -27,9 +29,11 @@ from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from dpledger_client.optimizers.methods.nsgd import NSGD
 from dpledger_client.optimizers.methods.objective_perturbation import ObjectivePerturbation
 from dpledger_client.optimizers.methods.output_perturbation import OutputPerturbation
+from dpledger_client.optimizers.methods.preconditioned_gd import PreconditionedGradientDescent
 from dpledger_client.optimizers.methods.priv_br import PrivBR
 from dpledger_client.optimizers.methods.private_majority import PrivateMajority
 from dpledger_client.optimizers.methods.privgene import PrivGene
+from dpledger_client.optimizers.methods.proximal_sgd import ProximalSGD
 from dpledger_client.optimizers.methods.rsgd_ar import RSGDAR
 from dpledger_client.optimizers.methods.sgd_advanced import SGDAdvanced
 from dpledger_client.optimizers.methods.sgd_moments import SGDMoments
@@ -41,6 +45,8 @@ __all__ = ["CASES", "Case"]
 
 RECORDS = 4
 TINY = 1e-9
+QUIET = 100.0
+"""A noise multiplier at which a release tells next to nothing."""
 LARGE = 1e3
 Data = tuple[Any, Any]
 Train = Callable[[Account, Data], None]
@@ -110,6 +116,11 @@ def sampled(rate: float) -> Scorer:
 def first_number(outputs: Sequence[Output]) -> float:
     """The first coordinate of the last release, parameters that the canary moves up."""
     return float(np.ravel(outputs[-1][1])[0])
+
+
+def statistics(outputs: Sequence[Output]) -> float:
+    """The sum of the last release: x² and yx of one feature, both of which the canary moves up."""
+    return float(np.sum(outputs[-1][1]))
 
 
 def training(method: Method, objective: Objective | None = None, **more: Any) -> Train:
@@ -272,6 +283,7 @@ CASES = [
     added("noisy-gd", NoisyGradientDescent(2, 1.0, math.sqrt(2.0), TINY)),
     added("dp-sgd", DPSGD(1, HALF, 1.0, 0.7, TINY), sampled(0.5)),
     added("dp-adam", DPAdam(1, HALF, 1.0, 0.7, TINY), sampled(0.5)),
+    added("proximal-sgd", ProximalSGD(1, HALF, 1.0, 0.7, TINY), sampled(0.5)),
     added("sgd-advanced", SGDAdvanced(1, HALF, 1.0, 20.0, 0.01, TINY), sampled(0.5)),
     added("ssadmm", SubsampledADMM(1, 1.0, 0.7, 0.5, TINY), sampled(0.5)),
     added("dp-agd", DPAGD(0.5, 1e-3, 1.0, 1.0, budget_growth=1e-3, max_step_size=TINY, steps=1)),
@@ -279,6 +291,10 @@ CASES = [
     added("dp-blsgd", DPBLSGD(1.0, searches=1, **LINE_SEARCH)),
     added("dp-blsgd-ac", DPBLSGDAC(1.0, searches=1, **LINE_SEARCH)),
     added("mpadmm", ModelPerturbationADMM(1, 1.0, 0.2, 1.0), first_number),
+    # What their other looks show is drowned in noise: the attack reads the statistics, or the gradient.
+    added("preconditioned-gd", PreconditionedGradientDescent(1, 1.0, 1.0, QUIET, QUIET, TINY)),
+    added("approximate-logistic", ApproximateLogistic(1.0, QUIET), statistics),
+    Case("adassp", training(AdaSSP(1.0, QUIET, QUIET), LeastSquares()), ADDED, statistics),
     smooth("nsgd", NSGD(1, 1, 0.1, 1.0, schedule="fixed")),
     smooth("rsgd-ar", RSGDAR(1, 1, 1, 0.1, 1.0)),
     smooth("output-perturbation", OutputPerturbation(1, 1.0, step_size=0.1)),

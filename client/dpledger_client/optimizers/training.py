@@ -417,8 +417,8 @@ class Training(Asking):
     def record(self, w: Floats, *, output: Floats | None = None, **details: Any) -> None:
         """Note a completed iteration; ``output`` is what to return if it was the last, ``w`` if None."""
         chosen = w if output is None else output
-        # The sum of squares tells at once, unless it overflows.
-        if not ((math.isfinite(w.dot(w)) or _finite(w)) and (chosen is w or _finite(chosen))):
+        # The sum of squares tells at once, unless it overflows; vdot does so without a warning.
+        if not ((math.isfinite(np.vdot(w, w)) or _finite(w)) and (chosen is w or _finite(chosen))):
             raise StopTraining("diverged")
         self.w, self._output = w, chosen
         self.iteration += 1
