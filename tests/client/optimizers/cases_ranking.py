@@ -49,13 +49,20 @@ def network(w: Any, documents: Floats) -> Any:
 
 
 def minus_ndcg(k: int, single: bool = False) -> Loss:
-    """−Σ NDCG@k(π)·p(π) over every order of the first k."""
+    """−Σ NDCG@k(π)·p(π) over every order of the first k.
+
+    With ``single``, the mean of that over the most relevant documents, each as the only relevant one.
+    """
 
     def loss(_w: Any, scores: Any, relevances: Floats) -> Any:
         gain = 2.0**relevances - 1.0
-        if single:
-            kept = int(np.argmax(gain))
-            gain = np.array([value if d == kept else 0.0 for d, value in enumerate(gain)])
+        if not single:
+            return of_gain(scores, gain)
+        kept = [d for d, value in enumerate(gain) if value == max(gain)]
+        alone = [np.where(np.arange(len(gain)) == d, gain, 0.0) for d in kept]
+        return sum(of_gain(scores, each) for each in alone) / len(kept)
+
+    def of_gain(scores: Any, gain: Floats) -> Any:
         best = sum(value / np.log2(i + 2) for i, value in enumerate(sorted(gain, reverse=True)[:k]))
         if best == 0.0:
             return 0.0
