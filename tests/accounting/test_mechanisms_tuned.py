@@ -238,3 +238,8 @@ def test_tunings_inside_each_other_are_refused_however_deep() -> None:
         wire = {"mechanism": "tuned", **POISSON, "candidates": [[{"releases": [wire]}]]}
     with pytest.raises(InvalidInput, match="nor tuned"):
         mechanism_from_fields(wire)
+
+
+def test_candidates_may_be_values_already() -> None:
+    first = tuned({"law": "poisson", "mean": 3.0}, [step(coin(0.5))])
+    assert Tuned("poisson", first.candidates, mean=3.0) == first

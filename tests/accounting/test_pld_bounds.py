@@ -6,6 +6,7 @@ import random
 import sys
 import tracemalloc
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from dpledger.accounting.mechanisms import (
 )
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.pld.cells import ROUNDING
+from dpledger.accounting.pld.discretization import infinite_mass
 from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Band, _Grid, _log_tail, _Tail
 from dpledger.accounting.pld.moments import Cumulants, Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
@@ -601,6 +603,12 @@ def report(seeds: range) -> bool:
     print(f"plans={len(seen)} near_zero={sum(each.near_zero for each, _ in seen)} ", end="")
     print(f"wrong_side={wrong} above={loose} largest_excess={largest[0]:.3e} seed={largest[1]}")
     return not wrong and not loose
+
+
+def test_a_step_that_shows_everything_leaves_nothing() -> None:
+    certain, rare = (SimpleNamespace(infinite=mass) for mass in (1.0, 0.25))
+    assert infinite_mass([(rare, 1), (certain, 2)]) == 1.0  # type: ignore[list-item]
+    assert infinite_mass([(rare, 2)]) == pytest.approx(1.0 - 0.75**2)  # type: ignore[list-item]
 
 
 if __name__ == "__main__":
