@@ -191,7 +191,8 @@ def test_replicas_of_two_versions_serve_together(released: Path, blank_url: str,
             new.process.wait()
 
     verdict = judge(history, target.token.split("_")[1], load_keys(target.key_file).receipt_seed)
-    assert not (verdict.lost or verdict.overspent or verdict.doubled or verdict.unclassified), verdict
+    wrong = [*verdict.lost, *verdict.overspent, *verdict.doubled, *verdict.unclassified]
+    assert wrong == []
     # A plan keeps the profile of the version that opened it, whose last digits are not this version's.
     assert [each for each in verdict.different if not each.startswith("plan-")] == []
     assert verdict.entries > 50
