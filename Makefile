@@ -15,7 +15,8 @@ DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# No test takes near as long: one that hangs fails by its name instead of holding up all others.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --timeout=600
 SOURCES := service client migrations tests benchmarks examples deploy
 
 # pytest-cov holds lines and branches together to the floor in pyproject.toml; this holds branches alone to it.

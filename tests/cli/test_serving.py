@@ -122,13 +122,24 @@ def test_a_file_that_is_there_is_left_alone_and_the_token_is_printed(
 
 def test_serve_refuses_a_schema_of_a_newer_version(database: str, tmp_path: Path) -> None:
     run("migrate", "--create", "--database", database)
-    _set_revision(tmp_path / "ledger.db", "9999")
+    _set_revision(tmp_path / "ledger.db", "9999", oldest_serving="9999")
     run("serve", "--database", database).failed(3, "schema", "9999")
 
 
-def _set_revision(file: Path, revision: str) -> None:
+def test_serve_starts_on_a_newer_schema_that_says_it_may(
+    started: mock.Mock, database: str, tmp_path: Path
+) -> None:
+    run("migrate", "--create", "--database", database)
+    _set_revision(tmp_path / "ledger.db", "9999", oldest_serving=head_revision())
+    assert run("serve", "--database", database).code == 0
+    started.assert_called_once()
+
+
+def _set_revision(file: Path, revision: str, *, oldest_serving: str | None = None) -> None:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", [revision])
+        if oldest_serving is not None:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'oldest_serving'", [oldest_serving])
         connection.commit()
 
 

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,8 @@ def test_noise_over_sensitivity_is_a_number_or_left_out(noise: float, sensitivit
     assert "inf" not in wording.step_text(step)
 
 
+@example(used=[sys.float_info.max] * 3, limits=[1.0] * 3)
+@example(used=[sys.float_info.max * (1.0 - 2.0**-51)] * 3, limits=[1.0] * 3)
 @given(st.lists(amounts, min_size=3, max_size=3), st.lists(amounts, min_size=3, max_size=3))
 def test_figures_of_any_amounts_against_any_limits(used: list[float], limits: list[float]) -> None:
     orders = np.array([2.0, 8.0, 32.0])

@@ -232,9 +232,9 @@ class Budget:
     def fractions_left(self, rows: Floats) -> list[float]:
         """The same for every row of amounts."""
         used = self.filter.used_fraction(self, rows)
-        # The quotient and its limit are each rounded. A share may be infinite, which leaves nothing.
-        rest = 1.0 - used * _ROUNDED
-        with np.errstate(invalid="ignore"):
+        # The quotient and its limit are each rounded. An infinite share leaves nothing.
+        with np.errstate(invalid="ignore", over="ignore"):
+            rest = 1.0 - used * _ROUNDED
             left = np.nextafter(rest - 4.0 * np.spacing(np.abs(rest)), -np.inf)
         found: list[float] = np.where(used == 0.0, 1.0, np.fmax(0.0, left)).tolist()
         return found
