@@ -137,10 +137,22 @@ class Database:
                 os.kill(pid, what)
 
     def kill(self) -> None:
-        """SIGKILL for all: the next start recovers from the write-ahead log."""
+        """SIGKILL for all: the next start recovers from the write-ahead log.
+
+        The server is stopped first, so that none of its children is born while they are listed. A new
+        server refuses to start as long as one of them is still about to end.
+        """
+        process = self._server.process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGSTOP)
+        killed = self.processes()
         self.send(signal.SIGKILL)
-        if self._server.process is not None:
-            self._server.process.wait(START_SECONDS)
+        process.wait(START_SECONDS)
+        give_up = time.monotonic() + START_SECONDS
+        while any(_lives(pid) for pid in killed):
+            assert time.monotonic() < give_up, "a server process does not die"
+            time.sleep(0.005)
 
     def start(self) -> None:
         """Start it unless it runs, and wait until it answers."""
@@ -154,6 +166,16 @@ class Database:
             except AssertionError:
                 if time.monotonic() > give_up:
                     raise
+                time.sleep(0.1)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that only waits for its parent to look has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 class Site:

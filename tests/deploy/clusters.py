@@ -70,6 +70,8 @@ class Server:
             )
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not self._answers():
+            ended = self.process.poll() is not None
+            assert not ended, (self.folder / "log").read_text()
             assert time.monotonic() < give_up, (self.folder / "log").read_text()
             time.sleep(0.05)
 
