@@ -324,3 +324,19 @@ def test_a_backup_without_the_tables_of_a_newer_schema_goes_into_an_empty_databa
 
     installation.url = postgresql.create()
     assert installation.restore("--replace").code == 7  # what was opened since is gone
+
+
+def test_tables_of_another_program_are_not_dropped(
+    postgresql: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{binaries()}:{os.environ['PATH']}")
+    installation = Installation(postgresql.create(), tmp_path)
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    installation.url = postgresql.create()
+    with closing(SqlStorage(make_engine(installation.url))) as storage:
+        with storage.database.engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE tokens AS SELECT 17 AS number")
+        installation.restore("--replace").failed(6, "already exists")
+        with storage.database.engine.begin() as connection:
+            assert connection.exec_driver_sql("SELECT number FROM tokens").scalar() == 17
