@@ -143,6 +143,8 @@ def test_what_a_person_must_say_is_asked_for(service: Service, missing: str) -> 
     [
         ("tier", 4),
         ("publication_date", "18.11.2026"),
+        ("publication_date", "0"),
+        ("publication_date", "2026-11-18T00:00:00"),
         ("data_product_type", "Model"),
         ("delta", "nan"),
         ("delta", 0),
