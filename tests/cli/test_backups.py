@@ -254,9 +254,9 @@ def test_a_path_that_a_url_cannot_name_is_refused(file: Installation) -> None:
     file.serve(furnish)
     file.copy = file.folder / "which?.backup"
 
-    file.backup().failed(6, "without a question mark")
+    file.backup().failed(6, "rename it, without ?")
     file.copy.write_bytes(b"")
-    file.restore("--replace").failed(6, "without a question mark")
+    file.restore("--replace").failed(6, "rename it, without ?")
     assert not (file.folder / "which").exists()
     assert sorted(each.name for each in file.folder.glob(".*")) == []
 

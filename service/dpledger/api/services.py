@@ -196,7 +196,7 @@ class Services:
         for name in _LOADED_LATER:
             try:
                 await self.compute(importlib.import_module, name)
-            except Exception as error:  # whoever needs it is told; nobody else, least of all the shutdown
+            except Exception as error:  # it concerns whoever needs it, and not the shutdown
                 log_failure(error)
 
     async def _expire_now_and_then(self) -> None:

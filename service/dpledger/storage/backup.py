@@ -69,7 +69,7 @@ def sqlite_url(file: Path) -> str:
     """The URL of a file; refuses a path that would be read as another file's, which is then verified."""
     url = f"sqlite:///{file}"
     if sqlite_file(normalized_url(url)) != file:
-        raise BackupFailed(f"{file} cannot be named in a URL: rename it, without a question mark")
+        raise BackupFailed(f"{file} cannot be named in a URL: rename it, without ?")
     return url
 
 
