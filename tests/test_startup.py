@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 from dpledger.api.services import _LOADED_LATER
+from tests.api.service import made, running
 
 NEEDED_LATER = {
     *_LOADED_LATER,
@@ -39,3 +43,17 @@ def test_the_rest_is_loaded_soon_after_the_start(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
     assert set(_LOADED_LATER) <= set(found.split())
+
+
+def test_what_cannot_be_loaded_keeps_no_service_from_ending_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+    monkeypatch.setattr("dpledger.api.services._LOADED_LATER", ("dpledger.nowhere",))
+    monkeypatch.setattr("dpledger.api.services._LOADING_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("dpledger.api.services.log_failure", lambda _error: failed.set())
+
+    with running(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "keys.json") as service:
+        assert failed.wait(30)
+        service.open("adult", {"accounting": "zcdp", "rho": 1.0})
+        made(service.authorize())

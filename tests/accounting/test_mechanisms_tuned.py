@@ -13,7 +13,7 @@ from mpmath import mp
 from dpledger.accounting.conversion.renyi import epsilon_at
 from dpledger.accounting.errors import InvalidInput, Unproven
 from dpledger.accounting.mechanisms.gaussian import gaussian_cost
-from dpledger.accounting.mechanisms.tuned import MAX_CANDIDATES, MAX_TRIAL_STEPS, Tuned
+from dpledger.accounting.mechanisms.tuned import MAX_CANDIDATES, MAX_EXPENSIVE, MAX_TRIAL_STEPS, Tuned
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.stepcost import cost_of
@@ -27,6 +27,13 @@ GEOMETRIC = {"law": "truncated-negative-binomial", "eta": 1.0, "gamma": 0.1}
 LOGARITHMIC = {"law": "truncated-negative-binomial", "eta": 0.0, "gamma": 0.03}
 POISSON = {"law": "poisson", "mean": 10.0}
 GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 20.0}
+SEARCH = {
+    "mechanism": "above-threshold",
+    "noise": "gaussian",
+    "sensitivity": 1.0,
+    "rho": 1e-3,
+    "max_queries": 9,
+}
 DELTAS = (1e-2, 1e-4, 1e-6)
 
 
@@ -197,6 +204,11 @@ def test_it_is_stored_and_read_back() -> None:
             [[step({**GAUSSIAN, "noise_std": 1.0 + n})] for n in range(MAX_TRIAL_STEPS + 1)],
             "candidates",
         ),
+        (
+            GEOMETRIC,
+            [[step(*[SEARCH] * 40)], [step(*[SEARCH] * (MAX_EXPENSIVE - 39))]],
+            "candidates",
+        ),
         (GEOMETRIC, [[]], "candidates[0]"),
         (GEOMETRIC, [[step(GAUSSIAN)], 3], "candidates[1]"),
         (GEOMETRIC, [[[GAUSSIAN]]], "candidates[0][0].step"),
@@ -243,3 +255,9 @@ def test_tunings_inside_each_other_are_refused_however_deep() -> None:
 def test_candidates_may_be_values_already() -> None:
     first = tuned({"law": "poisson", "mean": 3.0}, [step(coin(0.5))])
     assert Tuned("poisson", first.candidates, mean=3.0) == first
+
+
+def test_as_many_releases_that_take_long_as_one_step_may_have_are_read() -> None:
+    found = tuned(GEOMETRIC, *[[step(*[SEARCH] * 40)], [step(*[SEARCH] * (MAX_EXPENSIVE - 40))]] * 2)
+
+    assert len(found.candidates) == 4

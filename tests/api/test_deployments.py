@@ -2,12 +2,14 @@
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import mpmath
 import pytest
 import yaml
 
+from dpledger.accounting.steps import Step
 from dpledger.ledger.filters import filter_names
 from tests.api.service import GAUSSIAN, POISSON, SUBSAMPLED, Service
 from tests.support.registry_schema import REGISTRY_SCHEMA
@@ -141,6 +143,8 @@ def test_what_a_person_must_say_is_asked_for(service: Service, missing: str) -> 
     [
         ("tier", 4),
         ("publication_date", "18.11.2026"),
+        ("publication_date", "0"),
+        ("publication_date", "2026-11-18T00:00:00"),
         ("data_product_type", "Model"),
         ("delta", "nan"),
         ("delta", 0),
@@ -170,3 +174,34 @@ def test_many_step_descriptions_are_counted(service: Service) -> None:
     mechanisms = draft(service)["deployment"]["implementation"]["mechanisms"]
     assert mechanisms.count("gaussian") == 50
     assert "and others" in mechanisms
+
+
+def test_a_long_tuning_is_said_in_short_and_read_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be megabytes, and the seconds that they take are everybody's."""
+    opened(service, {"accounting": "rdp", "epsilon": 5.0, "delta": 1e-5})
+    candidates = [[{"releases": [{**GAUSSIAN, "noise_std": 1000.0}]}]] * 200
+    law = {"law": "truncated-negative-binomial", "eta": 0.0, "gamma": 0.5}
+    for purpose in ("first", "second", "third"):
+        tuned = {"mechanism": "tuned", **law, "candidates": candidates, "purpose": purpose}
+        step = {"run": "r", "releases": [tuned]}
+        assert service.post("/v1/datasets/adult-census.v2/authorizations", step).status_code == 201
+    reading = Mock(side_effect=Step.from_canonical)
+    monkeypatch.setattr("dpledger.storage.engine.codec.Step.from_canonical", reading)
+
+    mechanisms = draft(service)["deployment"]["implementation"]["mechanisms"]
+
+    assert "candidates (200 of them)" in mechanisms
+    assert len(mechanisms) < 300
+    assert reading.call_count == 1
+
+
+def test_a_step_that_was_altered_is_a_fault_of_the_ledger(service: Service) -> None:
+    opened(service, {"accounting": "zcdp", "rho": 0.5})
+    step = {"run": "r", "releases": [GAUSSIAN]}
+    assert service.post("/v1/datasets/adult-census.v2/authorizations", step).status_code == 201
+    with service.app.state.services.storage.database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE charges SET step = '{\"version\": 1}'")
+
+    assert service.get("/v1/datasets/adult-census.v2/deployment", **PERSON).status_code == 500

@@ -8,10 +8,15 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
+from dpledger.storage import migrate
+from dpledger.storage.backup import BackupFailed, copy_ledger
+from dpledger.storage.engine.engines import make_engine
+from dpledger.storage.repository import SqlStorage
 from tests.api.service import Service, made, problem, running
 from tests.cli.running import run
 from tests.deploy.clusters import binaries
@@ -223,3 +228,115 @@ def test_postgresql_tools_that_are_missing_are_named(
     monkeypatch.setenv("PATH", str(tmp_path))
 
     installation.backup().failed(6, "pg_dump is not on the path")
+
+
+def test_nobody_else_may_read_what_a_copy_is_verified_from(
+    file: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.serve(furnish)
+    modes: dict[str, int] = {}
+    close = SqlStorage.close
+
+    def look_and_close(storage: SqlStorage) -> None:
+        modes.update({each.name: stat.S_IMODE(each.stat().st_mode) for each in file.folder.glob(".ledger*")})
+        close(storage)
+
+    monkeypatch.setattr(SqlStorage, "close", look_and_close)
+    assert file.backup().code == 0
+    assert file.restore("--replace").code == 0
+
+    assert {name.rpartition(".")[2] for name in modes} >= {"verified", "verified-wal"}
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_path_that_a_url_cannot_name_is_refused(file: Installation) -> None:
+    """What would be verified is another file, an empty one."""
+    file.serve(furnish)
+    file.copy = file.folder / "which?.backup"
+
+    file.backup().failed(6, "rename it, without ?")
+    file.copy.write_bytes(b"")
+    file.restore("--replace").failed(6, "rename it, without ?")
+    assert not (file.folder / "which").exists()
+    assert sorted(each.name for each in file.folder.glob(".*")) == []
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+def test_a_log_that_a_lost_ledger_left_is_not_written_over_a_restored_one(
+    file: Installation, ending: str
+) -> None:
+    file.serve(furnish)
+    assert file.backup().code == 0
+    ledger = file.folder / "ledger.db"
+    for beside in file.folder.glob("ledger.db-*"):
+        beside.unlink()
+    left = ledger.with_name(f"{ledger.name}{ending}")
+    ledger.rename(left)
+
+    file.restore().failed(6, left.name, "move it away")
+    assert not ledger.exists()
+    left.rename(file.folder / "kept")
+    assert file.restore().code == 0
+
+
+@pytest.mark.parametrize("name", ["DPLEDGER_KEY_FILE", "DPLEDGER_MARK_FILE"])
+def test_files_that_the_environment_names_are_not_written_over(
+    file: Installation, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file.serve(furnish)
+    monkeypatch.setenv(name, str(file.keys))
+
+    run("backup", str(file.keys), *file.where, "--force").failed(3, "belongs to the ledger")
+
+
+def test_a_secret_that_only_a_command_line_could_carry_is_refused(
+    file: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[list[str], dict[str, str]]] = []
+
+    def pg_dump(command: list[str], env: dict[str, str], **_options: Any) -> CompletedProcess[str]:
+        commands.append((command, env))
+        return CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("dpledger.storage.backup.subprocess.run", pg_dump)
+    monkeypatch.setenv("PATH", f"{binaries()}:{os.environ['PATH']}")
+    copy_ledger("postgresql://ann:hunter2@db/ledger", file.folder / "first")
+    copy_ledger("postgresql://ann@db/ledger?password=hunter2", file.folder / "second")
+    with pytest.raises(BackupFailed, match="sslpassword would be on the command line"):
+        copy_ledger("postgresql://ann@db/ledger?sslpassword=hunter2", file.folder / "third")
+
+    assert [env.get("PGPASSWORD") for command, env in commands if "pg_dump" in command[0]] == ["hunter2"] * 2
+    assert "hunter2" not in str([command for command, _ in commands])
+
+
+def test_a_backup_without_the_tables_of_a_newer_schema_goes_into_an_empty_database(
+    postgresql: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{binaries()}:{os.environ['PATH']}")
+    installation = Installation(postgresql.create(), tmp_path)
+    with closing(SqlStorage(make_engine(installation.url))) as storage:
+        migrate.upgrade(storage.database.engine, "0005")
+    assert installation.backup().code == 0
+    installation.serve(furnish)
+
+    installation.restore("--replace").failed(3, "older schema, without allocations", "empty database")
+    assert installation.serve(lambda service: service.sequence()) == 6
+
+    installation.url = postgresql.create()
+    assert installation.restore("--replace").code == 7  # what was opened since is gone
+
+
+def test_tables_of_another_program_are_not_dropped(
+    postgresql: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{binaries()}:{os.environ['PATH']}")
+    installation = Installation(postgresql.create(), tmp_path)
+    installation.serve(furnish)
+    assert installation.backup().code == 0
+    installation.url = postgresql.create()
+    with closing(SqlStorage(make_engine(installation.url))) as storage:
+        with storage.database.engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE tokens AS SELECT 17 AS number")
+        installation.restore("--replace").failed(6, "already exists")
+        with storage.database.engine.begin() as connection:
+            assert connection.exec_driver_sql("SELECT number FROM tokens").scalar() == 17

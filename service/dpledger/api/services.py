@@ -194,7 +194,10 @@ class Services:
         """Load what a start does not need, before the first budget or plan that does has to wait for it."""
         await asyncio.sleep(_LOADING_PAUSE_SECONDS)
         for name in _LOADED_LATER:
-            await self.compute(importlib.import_module, name)
+            try:
+                await self.compute(importlib.import_module, name)
+            except Exception as error:  # it concerns whoever needs it, and not the shutdown
+                log_failure(error)
 
     async def _expire_now_and_then(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,11 @@ from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import Fields
 from dpledger.cli.output import print_json, show_table
 from dpledger.cli.serve import DEFAULT_DATABASE, Database, KeyFile
-from dpledger.cli.targets import AsJson
+from dpledger.cli.targets import KEY_FILE_VARIABLE, AsJson
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from dpledger.storage.repository import SqlStorage
 
 __all__ = ["backup", "restore"]
@@ -37,7 +38,8 @@ def backup(
     """
     from dpledger.cli.databases import files_of, refuse_foreign, refuse_missing
 
-    if output.resolve() in files_of(database, None):
+    named = os.environ.get(KEY_FILE_VARIABLE)
+    if output.resolve() in files_of(database, Path(named) if named else None):
         raise Failed(ExitCode.REFUSED, f"{output} belongs to the ledger itself")
     if output.exists() and not (force and output.is_file()):
         raise Failed(ExitCode.REFUSED, f"{output} exists; --force replaces a file")
@@ -70,12 +72,13 @@ def _copy(database: str, partial: Path) -> list[Fields]:
 
 def _verify_copy(copy: Path) -> list[Fields]:
     """Verify an SQLite copy at this version's schema, in a copy of its own if it is at another one."""
+    from dpledger.storage.backup import copy_file, sqlite_url
     from dpledger.storage.repository import open_storage
 
     scratch = copy.with_name(f"{copy.name}.verified")
     try:
-        shutil.copyfile(copy, scratch)
-        with contextlib.closing(open_storage(f"sqlite:///{scratch}")) as storage:
+        copy_file(copy, scratch)
+        with contextlib.closing(open_storage(sqlite_url(scratch))) as storage:
             return _verdicts(storage)
     finally:
         for ending in ("", "-wal", "-shm"):
@@ -167,24 +170,46 @@ def _put_back(source: Path, database: str, replace: bool) -> None:
     copies.check_readable(source)
     engine = make_engine(database)
     try:
-        if migrate.revision(engine) is not None and not replace:
-            raise Failed(ExitCode.REFUSED, "the database holds a ledger; --replace drops it")
+        holds_ledger = migrate.revision(engine) is not None
+        if holds_ledger:
+            _refuse_to_drop(source, engine, replace)
         engine.dispose()
-        copies.put_back_postgresql(source, database, replace=replace)
+        copies.put_back_postgresql(source, database, replace=holds_ledger)
         migrate.upgrade(engine)
     finally:
         engine.dispose()
 
 
+def _refuse_to_drop(source: Path, engine: "Engine", replace: bool) -> None:
+    """Refuse to replace a ledger unasked, or by one of a schema that knows fewer tables.
+
+    An archive drops what it brings, and the tables that it does not know refer to that.
+    """
+    from sqlalchemy import inspect
+
+    from dpledger.storage.backup import archived_tables
+    from dpledger.storage.tables import metadata
+
+    if not replace:
+        raise Failed(ExitCode.REFUSED, "the database holds a ledger; --replace drops it")
+    newer = (metadata.tables.keys() & set(inspect(engine).get_table_names())) - archived_tables(source)
+    if newer:
+        raise Failed(
+            ExitCode.REFUSED,
+            f"the backup is of an older schema, without {', '.join(sorted(newer))}: put it into an empty"
+            " database",
+        )
+
+
 def _put_back_file(source: Path, target: Path) -> Path | None:
     """A copy of the backup is brought to this schema and verified before it takes the ledger's name."""
     from dpledger.cli.databases import refuse_foreign
-    from dpledger.storage.backup import copy_ledger, put_back_sqlite
+    from dpledger.storage.backup import copy_ledger, put_back_sqlite, sqlite_url
 
-    refuse_foreign(f"sqlite:///{source}")
+    refuse_foreign(sqlite_url(source))
     checked = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        copy_ledger(f"sqlite:///{source}", checked)
+        copy_ledger(sqlite_url(source), checked)
         broken = [each for each in _verify_copy(checked) if not each["valid"]]
         if broken:
             first = f"{broken[0]['dataset']}: {broken[0]['problems'][0]}"

@@ -1,6 +1,7 @@
 """Databases that are opened directly: which are refused, and how what goes wrong in one is reported."""
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from dpledger.api.services import opened_marks
 from dpledger.auth.keys import BadKeyFile, load_keys
 from dpledger.cli.failures import ExitCode, Failed, failure_of
 from dpledger.ledger.replay import BrokenLedger
-from dpledger.settings import InvalidSettings, Settings
+from dpledger.settings import InvalidSettings, Settings, variable
 from dpledger.storage import migrate
 from dpledger.storage.engine import engines, failures
 from dpledger.storage.mark_file import BadMarkFile
@@ -107,7 +108,9 @@ def files_of(database: str, key_file: Path | None) -> set[Path]:
     endings = ("", "-wal", "-shm", "-journal", ".keys.json", ".keys.json.marks")
     beside = [] if file is None else [Path(f"{file}{ending}") for ending in endings]
     marks = None if key_file is None else Path(f"{key_file}.marks")
-    return {each.resolve() for each in (*beside, key_file, marks) if each is not None}
+    named = os.environ.get(variable("mark_file"))
+    others = (key_file, marks, Path(named) if named else None)
+    return {each.resolve() for each in (*beside, *others) if each is not None}
 
 
 def _file_of(database: str) -> Path | None:

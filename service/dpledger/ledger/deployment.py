@@ -63,6 +63,8 @@ class Model(enum.StrEnum):
 
 MOST_STEPS = 50
 """How many distinct step descriptions are written out; the rest is counted."""
+_MOST_VALUE_CHARACTERS = 200
+"""Of a list that would be longer, such as a tuning's candidates, the length is said."""
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "neighbouring datasets differ by the presence of one {unit} (add-remove)",
     Adjacency.REPLACE_ONE: "neighbouring datasets differ in the values of one {unit} (replace-one)",
@@ -204,8 +206,14 @@ def _step_text(step: Step) -> str:
 def _release_text(release: Release) -> str:
     repeated = f"{release.count} times " if release.count > 1 else ""
     fields = release.mechanism.fields().items()
-    numbers = ", ".join(f"{name} {value!r}" for name, value in fields if name != "mechanism")
+    numbers = ", ".join(f"{name} {_value_text(value)}" for name, value in fields if name != "mechanism")
     return f"{repeated}{release.mechanism.kind} ({numbers})"
+
+
+def _value_text(value: Any) -> str:
+    text = repr(value)
+    is_long = isinstance(value, (list, tuple)) and len(text) > _MOST_VALUE_CHARACTERS
+    return f"({len(value)} of them)" if is_long else text
 
 
 def _slug(name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dpledger.accounting.rounding import Direction, scale
+from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.marks import Mark
 from dpledger.ledger.model.allocation import Allocation
@@ -344,8 +345,8 @@ class Storage(Protocol):
         """Entries as last committed, charges included."""
         ...
 
-    def first_charges(self, dataset_id: int, most: int) -> list[Charge]:
-        """The first distinct charges, each a step description that was granted."""
+    def first_steps(self, dataset_id: int, charged: int, most: int) -> tuple[list[Step], bool]:
+        """Distinct steps of the first ``charged`` charges, at most so many, and whether there are more."""
         ...
 
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:

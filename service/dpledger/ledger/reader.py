@@ -95,10 +95,8 @@ class LedgerReader:
     def deployment(self, name: str, details: DeploymentDetails) -> dict[str, Any]:
         """The dataset's entry for the Differential Privacy Deployments Registry, as a draft."""
         row = self._storage.dataset(name)
-        charges = self._storage.first_charges(row.state.dataset_id, _MOST_CHARGES)
-        steps = list({charge.step.canonical: charge.step for charge in charges}.values())
-        more = len(steps) > MOST_STEPS or len(charges) == _MOST_CHARGES
-        return deployment_document(row, steps[:MOST_STEPS], more, details)
+        steps, more = self._storage.first_steps(row.state.dataset_id, _MOST_CHARGES, MOST_STEPS)
+        return deployment_document(row, steps, more, details)
 
     def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Allocations in the order in which they were opened, with what each has left."""

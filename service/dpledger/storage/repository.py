@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from dpledger.accounting.steps import Step
 from dpledger.ledger.errors import NotFound, Unavailable
 from dpledger.ledger.idempotency import NO_DATASET
 from dpledger.ledger.marks import HighWaterMarks, Mark
@@ -355,10 +356,10 @@ class SqlStorage:
         with self.database.read() as session:
             return entry_rows.entries_page(session, dataset_id, chosen)
 
-    def first_charges(self, dataset_id: int, most: int) -> list[Charge]:
-        """The first distinct charges, each a step description that was granted."""
+    def first_steps(self, dataset_id: int, charged: int, most: int) -> tuple[list[Step], bool]:
+        """Distinct steps of the first ``charged`` charges, at most so many, and whether there are more."""
         with self.database.read() as session:
-            return charges.first_charges(session, dataset_id, most)
+            return charges.first_steps(session, dataset_id, charged, most)
 
     def open_reservations(self, dataset_id: int, after: int, limit: int) -> list[Reservation]:
         """Open reservations by sequence number."""

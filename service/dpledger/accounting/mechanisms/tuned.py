@@ -18,10 +18,12 @@ from dpledger.accounting.validation import Floats, check_count
 if TYPE_CHECKING:
     from dpledger.accounting.steps import Release
 
-__all__ = ["MAX_CANDIDATES", "MAX_TRIAL_STEPS", "TrialStep", "Tuned"]
+__all__ = ["MAX_CANDIDATES", "MAX_EXPENSIVE", "MAX_TRIAL_STEPS", "TrialStep", "Tuned"]
 
 MAX_CANDIDATES = 256
 MAX_TRIAL_STEPS = 64
+MAX_EXPENSIVE = 64
+"""Releases that take long to price, in all steps that differ: as many as one step may have."""
 _STEP_FIELDS = {"sample", "releases", "times"}
 
 
@@ -140,9 +142,15 @@ def _candidates(given: Any) -> tuple[tuple[TrialStep, ...], ...]:
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_CANDIDATES:
         raise InvalidInput("candidates", f"a list of 1 to {MAX_CANDIDATES} lists of steps", _found(given))
     found = tuple(_steps(f"candidates[{number}]", each) for number, each in enumerate(given))
-    different = len({(step.releases, step.sample) for steps in found for step in steps})
-    if different > MAX_TRIAL_STEPS:
-        raise InvalidInput("candidates", f"of at most {MAX_TRIAL_STEPS} different steps in all", different)
+    different = {(step.releases, step.sample) for steps in found for step in steps}
+    if len(different) > MAX_TRIAL_STEPS:
+        raise InvalidInput(
+            "candidates", f"of at most {MAX_TRIAL_STEPS} different steps in all", len(different)
+        )
+    expensive = sum(each.mechanism.expensive for releases, _ in different for each in releases)
+    if expensive > MAX_EXPENSIVE:
+        requirement = f"of at most {MAX_EXPENSIVE} releases that take long to price, in all different steps"
+        raise InvalidInput("candidates", requirement, expensive)
     return found
 
 

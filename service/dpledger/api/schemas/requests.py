@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Strict
 from pydantic_core import PydanticCustomError
 
 from dpledger.accounting.errors import InvalidInput, within
@@ -51,6 +51,7 @@ MAX_PROSE_CHARACTERS = 2000
 MAX_BULK_ITEMS = 1000
 MAX_TOKEN_DATASETS = 1000
 DATASET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _printable(text: str) -> str:
@@ -72,6 +73,13 @@ def _tokenless(text: str) -> str:
     return text
 
 
+def _written_out(value: Any) -> Any:
+    """Refuse what would be read as seconds since 1970, and times."""
+    if isinstance(value, str) and not _DATE.fullmatch(value):
+        raise ValueError("must be a date such as 2026-07-15")
+    return value
+
+
 class FirstErrorOnly(FailFast):
     """A list that says what is wrong with its first wrong item only: a thousand errors take long to write."""
 
@@ -90,6 +98,7 @@ DatasetName = Annotated[Text, Field(pattern=f"^{DATASET_NAME.pattern}$")]
 AllocationName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
 Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
+_Date = Annotated[dt.date, BeforeValidator(_written_out)]
 _MAX_PEOPLE = 20
 _People = Annotated[list[Name], Field(min_length=1, max_length=_MAX_PEOPLE)]
 
@@ -436,7 +445,7 @@ class DeploymentQuery(Body):
     intended_use: Annotated[Prose, Field(min_length=1)]
     data_product_type: ProductType
     data_product_region: Name
-    publication_date: dt.date = Field(description="YYYY-MM-DD.")
+    publication_date: _Date = Field(description="YYYY-MM-DD.")
     tier: int = Field(ge=1, le=3, description="The registry's tier.")
     description: Annotated[Prose, Field(min_length=1)] | None = Field(
         None, description="The dataset's own where it is not given."

@@ -32,6 +32,7 @@ __all__ = [
     "entry_key",
     "extremes_from_bytes",
     "extremes_to_bytes",
+    "step_from_column",
     "totals_from_columns",
     "vector_from_bytes",
     "vector_to_bytes",
@@ -172,6 +173,14 @@ def charge_from_columns(
         return Charge(Step.from_canonical(step), purpose, cost, charged, accounting=accounting)
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"a charge cannot be read: {error}") from error
+
+
+def step_from_column(text: str) -> Step:
+    """The step of a charge."""
+    try:
+        return Step.from_canonical(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"a step cannot be read: {error}") from error
 
 
 @functools.lru_cache(maxsize=1024)  # each is looked for, and then kept

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
+from dpledger.accounting.steps import Step
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.entries import Charge
@@ -14,6 +15,7 @@ from dpledger.storage.engine.codec import (
     Damaged,
     charge_from_columns,
     columns_of_charge,
+    step_from_column,
     vector_from_bytes,
 )
 from dpledger.storage.engine.session import Session, in_list, of_dataset, select_in_list
@@ -26,7 +28,7 @@ __all__ = [
     "charge_by_fingerprint",
     "charge_number",
     "find_charges",
-    "first_charges",
+    "first_steps",
     "keep_charge",
 ]
 
@@ -35,7 +37,7 @@ _THIS = of_dataset(charges.c.dataset_id), charges.c.fingerprint == bindparam("fi
 _BY_FINGERPRINT = select(*_CONTENT).where(*_THIS)
 _NUMBER = select(charges.c.number, charges.c.purpose, charges.c.amounts).where(*_THIS)
 _FIRST = (
-    select(*_CONTENT)
+    select(charges.c.step)
     .where(of_dataset(charges.c.dataset_id))
     .order_by(charges.c.number)
     .limit(bindparam("most"))
@@ -102,10 +104,15 @@ def charge_by_fingerprint(session: Session, dataset_id: int, fingerprint: bytes)
     return charge_from_columns(*found)
 
 
-def first_charges(session: Session, dataset_id: int, most: int) -> list[Charge]:
-    """The first distinct charges of a dataset, in the order in which they were made."""
-    found = session.rows(_FIRST, {"dataset_id": dataset_id, "most": most})
-    return [charge_from_columns(*columns) for columns in found]
+def first_steps(session: Session, dataset_id: int, charged: int, most: int) -> tuple[list[Step], bool]:
+    """Distinct steps of the first ``charged`` charges, at most so many, and whether there are more.
+
+    A step may be long: each is read once, and only if it is among those.
+    """
+    rows = session.rows(_FIRST, {"dataset_id": dataset_id, "most": charged})
+    texts = list(dict.fromkeys(text for (text,) in rows))
+    more = len(texts) > most or len(rows) == charged
+    return [step_from_column(text) for text in texts[:most]], more
 
 
 def find_charges(session: Session, dataset_id: int, numbers: Iterable[int]) -> dict[int, Charge]:
