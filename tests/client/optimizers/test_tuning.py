@@ -1,6 +1,8 @@
 """Private tuning: charged whole before its first trial, and nothing but the best comes out."""
 
+import copy
 import math
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from dpledger_client import (
     Gaussian,
     Ledger,
     NegativeBinomialTrials,
+    NothingLeft,
     NotTrained,
     PoissonTrials,
     SeenSample,
     Unproven,
     insecure_testing_noise,
+    permits,
 )
 from dpledger_client._arrays import Floats
 from dpledger_client.objectives import (
@@ -314,6 +318,23 @@ def test_a_trial_is_granted_no_other_step(ledger: Ledger, other: Gaussian) -> No
         raise AssertionError("reserved")
     with pytest.raises(ValueError, match="once"):
         account.authorize(Gaussian(1.0, 5.0), sample=SeenSample("d~2"))
+
+
+def test_what_a_trial_may_still_take_cannot_be_copied_or_used_in_a_forked_process(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = trial_account(ledger, times=1)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="permits noise"):
+            copied(account)
+    other = copy.copy(account)
+    monkeypatch.setattr(permits._Process, "forks", permits._Process.forks + 1)
+    with pytest.raises(NothingLeft, match="forked"):
+        account.authorize(Gaussian(1.0, 5.0))
+    monkeypatch.undo()
+    account.authorize(Gaussian(1.0, 5.0))
+    with pytest.raises(BudgetExhausted):
+        other.authorize(Gaussian(1.0, 5.0))
 
 
 def test_a_training_that_outgrows_its_trial_ends_as_where_a_budget_does(ledger: Ledger) -> None:
