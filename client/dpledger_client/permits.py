@@ -21,7 +21,7 @@ from dpledger_client.receipts import verify_receipt
 from dpledger_client.releases import Release
 from dpledger_client.samples import SeenSample
 
-__all__ = ["Authorization", "Hold", "Step", "claim_key"]
+__all__ = ["Authorization", "Hold", "Step", "Uncopied", "claim_key"]
 
 _CLAIMED: dict[str, str | None] = {}
 _CLAIMING = threading.Lock()
@@ -54,8 +54,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Process.fork)
 
 
-class _Uncopied:
-    """A thing of which there must be one."""
+class Uncopied:
+    """A thing of which there must be one: it allows noise, and a copy would allow it twice."""
 
     def __init__(self) -> None:
         self._forks = _Process.forks
@@ -72,7 +72,7 @@ class _Uncopied:
         raise TypeError(f"a {type(self).__name__} permits noise: it cannot be copied or pickled")
 
 
-class Step(_Uncopied):
+class Step(Uncopied):
     """One step that the ledger said yes to: releases on one sample, each up to its count.
 
     Attributes
@@ -198,7 +198,7 @@ class Authorization(Step):
         return verify_receipt_of(self.granted, key_set)
 
 
-class Hold(_Uncopied):
+class Hold(Uncopied):
     """The yes to up to ``times`` repetitions of a step, handed out one by one without a request for each.
 
     Every half minute of use the service is asked whether the reservation is still open. Once it was settled

@@ -332,7 +332,7 @@ def _weights_of(sample_weight: Any, records: int) -> Any:
         return None
     weights = by_position(sample_weight)
     if len(weights.shape) != 1 or weights.shape[0] != records:
-        raise ValueError(f"sample_weight must have one entry per row, found shape {tuple(weights.shape)}")
+        raise ValueError("sample_weight must be a vector of one entry per row")
     return weights
 
 

@@ -16,7 +16,7 @@ from dpledger_client.estimators.private_bounds import (
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives import Objective
-from dpledger_client.optimizers import Method, NonPrivate, Result, Source, minimize
+from dpledger_client.optimizers import Charge, Method, NonPrivate, Record, Result, Source, minimize
 from dpledger_client.optimizers.support.planning import Item, step_item
 from dpledger_client.optimizers.support.rules import (
     PublicFacts,
@@ -29,7 +29,9 @@ from dpledger_client.optimizers.support.rules import (
 )
 from dpledger_client.optimizers.support.rules.gradient import usual_norm
 from dpledger_client.optimizers.support.rules.room import Room
+from dpledger_client.permits import Authorization
 from dpledger_client.releases import Release
+from dpledger_client.samples import Full
 
 __all__ = ["Fit", "Scales", "constant_column"]
 
@@ -101,14 +103,18 @@ class Fit:
             scales = replace(scales, constant=self._constant(facts))
             facts = replace(facts, row_norm=self._row_norm(scales))
         planned, account = make_plan(facts, self.method)
+        before: tuple[Record, ...] = ()
         with returning(planned, account):
             if release is not None:
-                noisy = account.release(release, lambda: histogram(unknown))
+                permit = account.authorize(release)
+                noisy = permit.release(lambda: histogram(unknown))
                 scales = _filled(scales, unknown, noisy, records, release)
+                before = (_record(permit, release),)
             result = self._minimize(*prepared(scales), account, planned.method, {})
         if release is None and not result.charges:
             return_unused(planned, account)
-        return replace(result, plan=planned), scales
+        history = (*before, *result.history) if before else result.history
+        return replace(result, plan=planned, history=history), scales
 
     def _as_it_is(self, scales: Scales, prepared: Prepared) -> tuple[Result, Scales]:
         """By a method with its own noise; nothing is left for bounds, and columns without stay unchanged."""
@@ -182,6 +188,11 @@ def _release(room: Room, columns: int) -> Release | None:
     if not columns:
         return None
     return histogram_release(columns, room.adjacency, math.sqrt(BOUNDS_SHARE) * room.mu)
+
+
+def _record(permit: Authorization, release: Release) -> Record:
+    """The charge of the bounds, before the first iteration."""
+    return Record(0, (Charge.of(permit.granted, (release,), Full(), None),), {"purpose": release.purpose})
 
 
 def _filled(scales: Scales, unknown: Bools, noisy: Any, records: int, release: Release) -> Scales:

@@ -118,7 +118,7 @@ class Targets(_Prepared):
 
 
 class WithWeights:
-    """Labels, and beside each its record's weight, cut to [0, 1]; what is no number weighs nothing."""
+    """Labels, and beside each its record's weight, which the objective cuts to [0, 1]."""
 
     def __init__(self, labels: Any, weights: Any) -> None:
         self._labels = labels
@@ -130,8 +130,10 @@ class WithWeights:
         return len(self._labels)
 
     def __getitem__(self, rows: Any) -> Floats:
-        weights = as_numbers(self._weights[rows])
-        return np.stack([self._labels[rows], np.clip(np.nan_to_num(weights), 0.0, 1.0)], axis=-1)
+        return np.stack([self._labels[rows], as_numbers(self._weights[rows])], axis=-1)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self[:], dtype=dtype)
 
     def watched(self) -> Any:
         """What tells whether the data changed."""

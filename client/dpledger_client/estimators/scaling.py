@@ -46,7 +46,8 @@ class Scaling:
         away = ((low > 0.0) | (high < 0.0)) & centre
         shift = np.where(away, low + (high - low) / 2.0, 0.0)
         reach = np.maximum(np.abs(low - shift), np.abs(high - shift))
-        factor = np.divide(1.0, reach, out=np.zeros_like(reach), where=reach > 0.0)
+        wide = reach > np.finfo(np.float64).tiny  # below, 1/reach may overflow, and 0 times that is no number
+        factor = np.divide(1.0, reach, out=np.zeros_like(reach), where=wide)
         return cls(low, high, shift, factor)
 
     @classmethod

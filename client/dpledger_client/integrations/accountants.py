@@ -9,6 +9,7 @@ accountants of dp-accounting do not agree among themselves on what a noise multi
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from dpledger_client._checks import check_count, check_positive, check_rate
@@ -93,16 +94,27 @@ def charge_opacus_history(account: Account, history: Sequence[tuple[float, float
     history
         ``accountant.history`` or ``accountant.state_dict()["history"]``: noise multiplier, rate and steps.
 
+    Raises
+    ------
+    ValueError
+        For a dataset with replace-one adjacency, where a record that is exchanged moves a clipped sum by
+        twice the clip that Opacus relates its noise to, or a number outside its range; nothing is charged.
+
     Notes
     -----
     What was trained before the ledger was asked is charged as it is declared: nobody can check it. A history
     that does not fit is refused at the step that exceeds the budget, and what was charged before it stays.
     """
+    adjacency = account.dataset.facts()["adjacency"]
+    if adjacency != "add-remove":
+        raise ValueError(
+            f"a history of Opacus is of add-remove adjacency, and {account.dataset.name} has {adjacency}"
+        )
     checked = [_checked_steps(*each) for each in history]
     for multiplier, rate, steps in checked:
         sample = Poisson(rate) if rate < 1.0 else None
         with account.reserve(Gaussian(1.0, multiplier), times=steps, sample=sample) as hold:
-            while hold.left:
+            for _ in range(steps):  # raises where the reservation ends before them, as one that was settled
                 hold.take()
     return sum(steps for _, _, steps in checked)
 
@@ -215,7 +227,8 @@ def _release_event(events: Any, release: Mapping[str, Any]) -> Any:
 def _ratio(noise: float, sensitivity: float) -> float:
     """The noise multiplier, rounded down: an event must not claim more noise than there is."""
     found = check_positive("noise", noise) / check_positive("sensitivity", sensitivity)
-    return found if found * sensitivity == noise else math.nextafter(found, 0.0)
+    exact = Fraction(noise) / Fraction(sensitivity)
+    return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
 
 
 _WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {

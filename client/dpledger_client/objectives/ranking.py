@@ -8,6 +8,7 @@ Jᵀ·s with J the Jacobian of its scores and s the loss's derivatives by the sc
 import abc
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,6 +26,8 @@ __all__ = ["BayesRank", "LinearScorer", "ListMLE", "ListNet", "MLPScorer", "Rank
 _BLOCK_LISTS = 512
 _ROUNDING = 2.0**-38
 """More than the relative rounding errors of sums of 2¹⁴ products."""
+_MOST_NUMBERS = 1 << 27
+"""Of the derivatives of all orders' probabilities: a gigabyte."""
 
 
 class Scorer(abc.ABC):
@@ -249,7 +252,8 @@ class ListNet(Ranking):
     """−Σ P(π; y)·log P(π; scores) over orders π of the first k documents (Cao, Qin, Liu, Tsai, Li 2007).
 
     P draws documents one after another by softmax (Chen 2020, dissertation, (6.4)). With k = 1, the usual
-    choice, it is the cross-entropy of two softmaxes; more go through n!/(n − k)! orders.
+    choice, it is the cross-entropy of two softmaxes; more go through n!/(n − k)! orders. A list with more
+    than 2²⁷/n orders counts as one that is not finite: to run out of memory would tell of one long list.
     """
 
     def __init__(self, scorer: Scorer, regularizer: Regularizer | None = None, *, k: int = 1) -> None:
@@ -257,6 +261,8 @@ class ListNet(Ranking):
         self.k = check_count("k", k)
 
     def list_loss(self, scores: Floats, relevances: Floats) -> float:
+        if self._too_long(len(scores)):
+            return math.nan
         if self.k > 1:
             wanted, predicted, _ = self._orders(scores, relevances)
             return float(-wanted @ np.log(predicted))
@@ -264,12 +270,17 @@ class ListNet(Ranking):
         return float(np.logaddexp.reduce(scores) - wanted @ scores)
 
     def list_slopes(self, scores: Floats, relevances: Floats) -> Floats:
+        if self._too_long(len(scores)):
+            return np.full_like(scores, np.nan)
         if self.k > 1:
             wanted, predicted, slopes = self._orders(scores, relevances)
             return -(wanted / predicted) @ slopes
         found, wanted = softmax(np.stack([scores, relevances]))
         difference: Floats = found - wanted
         return difference
+
+    def _too_long(self, documents: int) -> bool:
+        return self.k > 1 and documents * math.perm(documents, min(self.k, documents)) > _MOST_NUMBERS
 
     def _orders(self, scores: Floats, relevances: Floats) -> tuple[Floats, Floats, Floats]:
         """The wanted and the predicted probability of each order, and the latter's derivatives."""

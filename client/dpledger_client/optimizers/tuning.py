@@ -8,7 +8,6 @@ watch the clock must not be shown the result either.
 
 import itertools
 import math
-import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dpledger_client import optimizers
-from dpledger_client._arrays import Floats
+from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_open_unit, check_positive
 from dpledger_client._models import Granted
 from dpledger_client.errors import NotTrained
@@ -28,7 +27,7 @@ from dpledger_client.objectives import MLP, HingeSVM, HuberSVM, LeastSquares, Lo
 from dpledger_client.objectives.base import Objective, limit_under, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
 from dpledger_client.optimizers.support.results import Charge
-from dpledger_client.optimizers.support.rules import PublicFacts
+from dpledger_client.optimizers.support.rules import PublicFacts, allocation_name
 from dpledger_client.optimizers.support.rules.gradient import noisy_gd
 from dpledger_client.optimizers.support.trial_accounts import QuietLedger, TrialAccount, trial_step
 from dpledger_client.optimizers.training import Source
@@ -332,7 +331,7 @@ def _within(planner: _Planner, target: Target) -> tuple[_Plan, Account]:
     if not shared:
         return plan, account
     order = _total(planner, plan, target)["order"]
-    name = f"tuning-{secrets.token_hex(6)}"
+    name = allocation_name(account, "-tuning")
     inside = {"accounting": "rdp-order", "order": order}
     return plan, account.allocate(name, epsilon=target.epsilon, delta=target.delta, budget=inside)
 
@@ -382,7 +381,7 @@ class _Runs:
 
         What fails has the least score: an error that came out would tell of a trial that was not the best.
         """
-        with warnings.catch_warnings(action="ignore"):  # so would a warning
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):  # so would a warning
             try:
                 return self._run(number)
             except Exception as error:
@@ -417,20 +416,24 @@ class _Runs:
 def score_sum(scores: Any, records: int) -> float:
     """The sum of the records' scores, each cut to [0, 1]; what is no number counts as 0."""
     array = np.asarray(scores, dtype=np.float64)
-    if array.shape != (records,):
-        raise ValueError(f"score must give one number per record, found the shape {array.shape}")
+    if array.shape != (records,):  # without the shape, which holds the number of records
+        raise ValueError("score must give a vector of one number per record")
     return float(np.sum(np.where(array > 0.0, np.minimum(array, limit_under(1.0)), 0.0)))
 
 
 def score_of(objective: Objective) -> Score:
-    """The score of an objective: correct predictions, or for least squares the error that is left out."""
+    """The score of an objective: correct predictions, or for least squares the error that is left out.
+
+    Labels are read one by one: of a list with one string numpy makes strings of all, and of one with None it
+    makes what has no negative, so that one record would change the scores of all.
+    """
     if isinstance(objective, LeastSquares):
         most = 2.0 * objective.target_bound**2
         return lambda w, X, y: 1.0 - objective.losses(w, X, y) / most
     if isinstance(objective, (Logistic, HingeSVM, HuberSVM)):
-        return lambda w, X, y: _better(objective.losses(w, X, y), objective.losses(w, X, -np.asarray(y)))
+        return lambda w, X, y: _better(objective.losses(w, X, y), objective.losses(w, X, -as_numbers(y)))
     if isinstance(objective, (Softmax, MLP)):
-        return lambda w, X, y: _predicted(objective, w, X) == np.asarray(y)
+        return lambda w, X, y: _predicted(objective, w, X) == as_numbers(y)
     raise ValueError(f"score must be given: {type(objective).__name__} has none of its own")
 
 

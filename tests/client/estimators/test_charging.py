@@ -21,7 +21,8 @@ from dpledger_client.estimators import (
     PrivateLogisticRegression,
     PrivateMLPClassifier,
 )
-from dpledger_client.objectives import L2
+from dpledger_client.objectives import L2, LeastSquares
+from dpledger_client.objectives.weighted import Weighted
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from tests.client.optimizers.contract import charged_entries, charged_steps, watching
 from tests.client.optimizers.test_contract import fresh_name
@@ -71,6 +72,8 @@ def test_bounds_that_are_not_public_are_paid_for_out_of_the_same_request(
     assert purposes[0] == "bounds"
     assert "gradient" in purposes[1:]
     assert model.result_.plan.items[0]["name"] == "bounds"
+    charged = {charge.sequence for charge in model.result_.charges}
+    assert charged == {entry["sequence"] for entry in charged_entries(dataset)}
     assert dataset.budget().fraction < 0.02
     assert model.score(X, y) > 0.85
 
@@ -202,6 +205,21 @@ def test_a_weight_of_zero_is_an_absent_record_and_none_counts_more_than_one(ledg
         model.set_params(method="output-perturbation", **TARGET).fit(X, y, sample_weight=weights)
     with pytest.raises(TypeError, match="sample_weight"):
         PrivateMLPClassifier(account, classes=(0, 1), method=QUICK).fit(X, y, sample_weight=weights)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("method", ["dp-agd", "dp-sgd"])
+def test_weights_go_with_methods_that_search_and_that_sample(ledger: Ledger, method: str) -> None:
+    X, y = _data()
+    account = _open(ledger).run("fit")
+    model = PrivateLogisticRegression(account, classes=(0, 1), bounds=BOUNDS, method=method, **TARGET)
+    assert model.fit(X, y, sample_weight=np.linspace(0.5, 1.0, RECORDS)).score(X, y) > 0.8
+
+
+def test_a_weight_that_no_estimator_cut_is_cut_by_the_objective() -> None:
+    weighted, margins = Weighted(LeastSquares()), np.ones(4)
+    y = np.stack([np.zeros(4), [-3.0, 7.0, np.nan, np.inf]], axis=1)
+    assert weighted.margin_losses(margins, y).tolist() == [0.0, 0.5, 0.0, 0.5]
+    assert weighted.margin_slopes(margins, y).tolist() == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_parameters_of_a_method_are_parameters_of_the_estimator(ledger: Ledger) -> None:

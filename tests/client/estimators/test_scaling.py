@@ -35,3 +35,8 @@ def test_weights_are_those_of_values_as_they_are(centre: bool) -> None:
 def test_bounds_that_are_none_are_refused(bounds: Any) -> None:
     with pytest.raises(ValueError, match="bounds must be"):
         read_bounds("bounds", bounds, 3)
+
+
+def test_a_column_too_narrow_to_scale_becomes_zero() -> None:
+    low, high = read_bounds("bounds", (0.0, 5e-324), 1)
+    assert Scaling.within(low, high, centre=True).apply(np.array([[0.0], [1.0]])).tolist() == [[0.0], [0.0]]

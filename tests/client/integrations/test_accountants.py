@@ -1,14 +1,17 @@
 """Events of dp-accounting as items of plans and back, and histories of Opacus as charges."""
 
+import itertools
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from dpledger_client import BudgetExhausted, Ledger
+from dpledger_client import BudgetExhausted, HoldClosed, Ledger, _leases, permits
 from dpledger_client.integrations.accountants import (
     charge_opacus_history,
     event_from_items,
@@ -69,10 +72,13 @@ def test_written_events_cost_what_the_tree_cost() -> None:
     assert epsilons[0] == pytest.approx(epsilons[1], rel=1e-9)
 
 
-def test_the_noise_of_a_written_event_is_never_more_than_there_is() -> None:
-    release = {"mechanism": "gaussian", "sensitivity": 3.0, "noise_std": 1.0}
+@pytest.mark.parametrize(("sensitivity", "noise"), [(3.0, 1.0), (6.2, 3.9), (0.5, 1.1)])
+def test_the_noise_of_a_written_event_is_never_more_than_there_is(sensitivity: float, noise: float) -> None:
+    release = {"mechanism": "gaussian", "sensitivity": sensitivity, "noise_std": noise}
     event = event_from_items([{"name": "a", "releases": [release], "times": 1}])
-    assert event.events[0].event.noise_multiplier * 3.0 <= 1.0
+    written = event.events[0].event.noise_multiplier
+    assert Fraction(written) * Fraction(sensitivity) <= Fraction(noise)
+    assert written == pytest.approx(noise / sensitivity, rel=1e-15)
 
 
 def test_a_plan_from_an_event_is_granted_as_often_as_the_event_says(ledger: Ledger) -> None:
@@ -100,6 +106,33 @@ def test_a_history_that_cannot_be_is_refused_before_anything_is_charged(
     with pytest.raises(ValueError, match="must be"):
         charge_opacus_history(dataset.run("import"), [(1.1, 0.01, 5), line])
     assert [each["kind"] for each in dataset.entries()] == ["opened"]
+
+
+@pytest.mark.parametrize("rate", [0.01, 1.0])
+def test_a_history_is_of_add_remove_adjacency(ledger: Ledger, rate: float) -> None:
+    """An exchanged record moves a clipped sum by twice the clip, which the multiplier does not say."""
+    budget = {"accounting": "rdp", "epsilon": 8.0, "delta": 1e-5}
+    dataset = ledger.dataset("adult").open(budget, adjacency="replace-one", records=1000)
+    with pytest.raises(ValueError, match="add-remove"):
+        charge_opacus_history(dataset.run("import"), [(5.0, rate, 2)])
+    assert [each["kind"] for each in dataset.entries()] == ["opened"]
+
+
+@pytest.mark.parametrize("looks", [20, 21])
+def test_a_history_that_outlasts_its_reservation_does_not_pass_for_charged(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """As on a machine that was put to sleep."""
+    dataset = ledger.dataset("adult").open({"accounting": "rdp", "epsilon": 8.0, "delta": 1e-5})
+    asked = itertools.count()
+
+    def clock() -> float:
+        return monotonic() + (7_200.0 if next(asked) > looks else 0.0)
+
+    monkeypatch.setattr(_leases, "monotonic", clock)
+    monkeypatch.setattr(permits, "monotonic", clock)
+    with pytest.raises(HoldClosed):
+        charge_opacus_history(dataset.run("import"), [(5.0, 1.0, 50)])
 
 
 OTHERS: list[Any] = [

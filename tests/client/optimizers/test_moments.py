@@ -20,7 +20,22 @@ from tests.client.optimizers.contract import classification, watching
 from tests.client.optimizers.test_contract import fresh_name
 
 HUGE = 1e12
-BAD: list[list[float]] = [[HUGE] * 4, [-HUGE, 0.0, 0.0, 1.0], [np.nan] * 4, [np.inf, 1.0, 0.0, 0.0]]
+BAD: list[list[float]] = [
+    [HUGE] * 4,
+    [-HUGE, 0.0, 0.0, 1.0],
+    [np.nan] * 4,
+    [np.inf, 1.0, 0.0, 0.0],
+    [1e308, 1e-308, 0.0, 0.0],
+]
+METHOD = PreconditionedGradientDescent(
+    steps=4,
+    clip=0.2,
+    noise_multiplier=1.0,
+    norm_multiplier=1.0,
+    moment_multiplier=1.0,
+    matrix_multiplier=2.0,
+    step_size=5.0,
+)
 
 
 def _sensitivity(release: Release) -> float:
@@ -69,6 +84,27 @@ def test_no_record_moves_a_sum_by_more_than_its_sensitivity(adjacency: str) -> N
     )
 
 
+@pytest.mark.parametrize("value", [1e308, 1e-320, np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [
+        (ApproximateLogistic(1.0, 1.0, longest=0.01), Logistic()),
+        (AdaSSP(1.0, 1.0, 1.0, longest=0.01), LeastSquares(None, 0.01)),
+        (METHOD, Logistic()),
+    ],
+)
+def test_nothing_but_releases_tells_of_a_value(
+    ledger: Ledger, method: Any, objective: Any, value: float
+) -> None:
+    """Neither an error nor a warning, which the caller may have made an error."""
+    X, y = classification()
+    X[3], y[3] = value, value
+    dataset = ledger.dataset(fresh_name()).open({"accounting": "zcdp", "rho": 1e6}, records=len(X))
+    with insecure_testing_noise(1), np.errstate(over="raise", divide="raise", invalid="raise"):
+        result = minimize(objective, X, y, account=dataset.run("job"), method=method, progress=False)
+    assert result.stop_reason == "finished"
+
+
 def test_a_matrix_comes_back_from_its_triangle() -> None:
     X, _ = classification()
     triangle = moments.second_moments(X, 2.0)
@@ -85,17 +121,6 @@ def test_the_norm_is_one_that_a_tenth_of_the_rows_exceed_at_most() -> None:
     assert moments.row_norm_of(np.full(28, -1e9), 2.0, 100) == pytest.approx(2.0 * 2.0 ** (-27 / 4))
 
 
-METHOD = PreconditionedGradientDescent(
-    steps=4,
-    clip=0.2,
-    noise_multiplier=1.0,
-    norm_multiplier=1.0,
-    moment_multiplier=1.0,
-    matrix_multiplier=2.0,
-    step_size=5.0,
-)
-
-
 @pytest.mark.parametrize(
     ("row", "label"), [*((row, 1.0) for row in BAD), ([0.5, -0.5, 0.5, 0.5], 1.0), ([1e-170] * 4, 1e300)]
 )
@@ -105,7 +130,7 @@ def test_gradients_in_scaled_columns_are_clipped_there(
 ) -> None:
     X, y = classification()
     dataset = ledger.dataset(fresh_name()).open({"accounting": "zcdp", "rho": 1e6}, records=len(X))
-    with watching() as watch, insecure_testing_noise(1), np.errstate(all="ignore"):
+    with watching() as watch, insecure_testing_noise(1):
         data = np.vstack([[row] * 50, X]), np.append([label] * 50, y)
         minimize(objective, *data, account=dataset.run("job"), method=METHOD, progress=False)
     gradients = [draw for draw in watch.draws if draw.mechanism == Gaussian(0.2, 0.2)]

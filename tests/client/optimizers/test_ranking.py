@@ -410,3 +410,12 @@ def test_a_quantile_of_the_bounds_scales_the_noise_and_the_lists_above_it(datase
     for documents, judged in zip(X, y, strict=True):
         one = objective.bounded_gradient_sum(np.zeros(FEATURES), [documents], [judged], 0.01, "removed")
         assert np.linalg.norm(one) <= 0.01
+
+
+def test_a_list_with_too_many_orders_counts_as_zero_and_does_not_exhaust_memory() -> None:
+    objective = ListNet(LINEAR, k=3)
+    X, y = [np.ones((3_000, 3)), np.eye(3)], [np.ones(3_000), np.arange(3.0)]
+    alone = objective.clipped_gradient_sum(np.ones(3), X[1:], y[1:], 1.0)
+    np.testing.assert_array_equal(objective.clipped_gradient_sum(np.ones(3), X, y, 1.0), alone)
+    assert np.linalg.norm(alone) > 0.1
+    assert objective.clipped_loss_sum(np.ones(3), X[:1], y[:1], 2.0) == pytest.approx(2.0, rel=1e-5)

@@ -1,6 +1,8 @@
 """Private tuning: charged whole before its first trial, and nothing but the best comes out."""
 
+import copy
 import math
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,25 @@ from dpledger_client import (
     Gaussian,
     Ledger,
     NegativeBinomialTrials,
+    NothingLeft,
     NotTrained,
     PoissonTrials,
     SeenSample,
     Unproven,
     insecure_testing_noise,
+    permits,
 )
 from dpledger_client._arrays import Floats
-from dpledger_client.objectives import L2, LeastSquares, LinearScorer, ListNet, Logistic, Softmax
+from dpledger_client.objectives import (
+    L2,
+    MLP,
+    LeastSquares,
+    LinearScorer,
+    ListNet,
+    Logistic,
+    Objective,
+    Softmax,
+)
 from dpledger_client.optimizers import minimize, tune
 from dpledger_client.optimizers.support.trial_accounts import QuietLedger, TrialAccount, trial_step
 from dpledger_client.optimizers.tuning import score_of, score_sum
@@ -206,8 +219,17 @@ def test_a_trial_that_fails_is_the_worst_and_its_error_stays_inside(ledger: Ledg
     assert len(failed.value.charges) == 1
 
 
-def test_a_restarted_job_has_the_output_and_runs_nothing(ledger: Ledger, tmp_path: Path) -> None:
-    dataset = opened(ledger)
+@pytest.mark.parametrize(
+    ("accounting", "given"),
+    [
+        ("rdp", {"grid": [{**GD, "clip": 1.0}], "score_noise": 80.0}),
+        ("shared", {"grid": {"clip": [1.0]}, **TARGET}),
+    ],
+)
+def test_a_restarted_job_has_the_output_and_runs_nothing(
+    ledger: Ledger, tmp_path: Path, accounting: str, given: dict[str, Any]
+) -> None:
+    dataset = opened(ledger, accounting)
     X, y = data()
     runs: list[int] = []
 
@@ -218,16 +240,14 @@ def test_a_restarted_job_has_the_output_and_runs_nothing(ledger: Ledger, tmp_pat
     found, lengths = [], []
     for _ in range(2):
         account = dataset.run("job", journal=tmp_path / "journal")
-        found.append(
-            tune(Logistic(), X, y, account=account, grid=[{**GD, "clip": 1.0}], score=score, score_noise=80.0)
-        )
+        found.append(tune(Logistic(), X, y, account=account, score=score, **given))
         assert account.journal is not None
         account.journal.close()
         lengths.append(len(runs))
     assert lengths[0] == lengths[1] >= 1
     assert np.array_equal(found[0].w, found[1].w)  # type: ignore[arg-type]
     assert found[0].score == found[1].score
-    assert dataset.budget().sequence == 2
+    assert len(list(dataset.entries(kind="authorized"))) == 1
 
 
 def test_records_that_change_meanwhile_are_noticed_and_nothing_comes_out(ledger: Ledger) -> None:
@@ -300,6 +320,23 @@ def test_a_trial_is_granted_no_other_step(ledger: Ledger, other: Gaussian) -> No
         account.authorize(Gaussian(1.0, 5.0), sample=SeenSample("d~2"))
 
 
+def test_what_a_trial_may_still_take_cannot_be_copied_or_used_in_a_forked_process(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = trial_account(ledger, times=1)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="permits noise"):
+            copied(account)
+    other = copy.copy(account)
+    monkeypatch.setattr(permits._Process, "forks", permits._Process.forks + 1)
+    with pytest.raises(NothingLeft, match="forked"):
+        account.authorize(Gaussian(1.0, 5.0))
+    monkeypatch.undo()
+    account.authorize(Gaussian(1.0, 5.0))
+    with pytest.raises(BudgetExhausted):
+        other.authorize(Gaussian(1.0, 5.0))
+
+
 def test_a_training_that_outgrows_its_trial_ends_as_where_a_budget_does(ledger: Ledger) -> None:
     X, y = data()
     account = trial_account(ledger)
@@ -322,8 +359,9 @@ def test_a_sealed_ledger_asks_nobody(ledger: Ledger) -> None:
 def test_a_records_score_counts_for_one_at_most() -> None:
     assert score_sum([math.nan, -3.0, 0.25, 7.0, math.inf, -math.inf], 6) == pytest.approx(2.25, abs=1e-5)
     assert score_sum([7.0], 1) <= 1.0
-    with pytest.raises(ValueError, match="one number per record"):
-        score_sum(np.ones((2, 2)), 2)
+    with pytest.raises(ValueError, match="one number per record") as refused:
+        score_sum(np.ones((4_711, 2)), 4_711)
+    assert "4" not in str(refused.value)  # how many records there are may be secret
 
 
 def test_scores_of_objectives() -> None:
@@ -336,3 +374,24 @@ def test_scores_of_objectives() -> None:
     assert np.asarray(several).tolist() == [True, True, False]
     with pytest.raises(ValueError, match="score must be given"):
         score_of(ListNet(LinearScorer(3)))
+
+
+@pytest.mark.parametrize("objective", [Logistic(), LeastSquares(), Softmax(2), MLP((2,), 2)])
+@pytest.mark.parametrize("label", [None, "?", [1.0]], ids=str)
+def test_one_record_moves_the_score_by_one_at_most_whatever_its_label_is(
+    objective: Objective, label: Any
+) -> None:
+    """Nor does it make the scores of the others, or the whole trial, fail."""
+    X, signs = data()
+    y = signs.tolist() if objective.dimension(X, signs) == 5 else (signs > 0.0).astype(float).tolist()
+    w = np.linspace(-1.0, 1.0, objective.dimension(X, y))
+    score = score_of(objective)
+    plain = score_sum(score(w, X, y), RECORDS)
+    assert plain > 2.0
+    assert abs(score_sum(score(w, X, [*y[:-1], label]), RECORDS) - plain) <= 1.0
+
+
+def test_labels_of_types_without_a_sign_are_scored_too() -> None:
+    X = np.array([[1.0], [2.0]])
+    assert np.all(score_of(Logistic())(np.array([1.0]), X, np.array([1, 1], dtype=np.uint8)))
+    assert np.all(score_of(Logistic())(np.array([1.0]), X, np.array([True, True])))

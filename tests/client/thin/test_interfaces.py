@@ -67,8 +67,8 @@ EXPORTS = {
     "optimizers.methods": "",
     "optimizers.support": "",
     "optimizers.support.rules": (
-        "Choice PublicFacts RULES Request Rule TrainingPlan facts_of find_rule make_plan make_shared_plan "
-        "return_unused returning"
+        "Choice PublicFacts RULES Request Rule TrainingPlan allocation_name facts_of find_rule make_plan "
+        "make_shared_plan return_unused returning"
     ),
 }
 """What each package of the client exports. A name taken from here breaks somebody's program."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, as_numbers
+from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_open_unit, check_positive
 from dpledger_client.mechanisms import Gaussian
 from dpledger_client.objectives.base import ADJACENCIES
@@ -87,7 +87,7 @@ class AdaSSP(Method):
         ridge = self._ridge(training, norm)
         found: Floats = training.authorized(
             statistics_release(training.adjacency, self.noise_multiplier)
-        ).release(lambda batch: statistics_sum(batch.X, as_numbers(batch.y) / bound, norm))
+        ).release(lambda batch: statistics_sum(batch.X, batch.y, norm, bound))
         moments, cross = split_statistics(found, norm, training.records)
         values, vectors = np.linalg.eigh(moments)
         damped = np.maximum(values, 0.0) + ridge + objective.regularizer.strong_convexity

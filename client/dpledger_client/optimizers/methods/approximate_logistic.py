@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpledger_client._arrays import Floats, as_numbers
+from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_non_negative, check_positive
 from dpledger_client.objectives.linear import Logistic
 from dpledger_client.objectives.regularizers import L2, Unregularized
@@ -75,7 +75,7 @@ class ApproximateLogistic(Method):
         norm = private_row_norm(training, self.norm_multiplier, self.longest)
         release = statistics_release(training.adjacency, self.noise_multiplier)
         found: Floats = training.authorized(release).release(
-            lambda batch: statistics_sum(batch.X, as_numbers(batch.y), norm)
+            lambda batch: statistics_sum(batch.X, batch.y, norm)
         )
         moments, cross = split_statistics(found, norm, training.records)
         curve = 2.0 * self.curvature

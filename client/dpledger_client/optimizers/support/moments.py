@@ -2,7 +2,8 @@
 
 Each is one Gaussian release of a sum over records. Every record's term is computed from its own row, with
 public numbers, and is shortened to norm 1, so that one record more moves the sum by at most 1; the limits are
-held with the same room for rounding errors as in clipping. A row that is not finite counts for nothing.
+held with the same room for rounding errors as in clipping. A row that is not finite counts for nothing. Sums
+are silent: a warning that a value is too large for a double would tell of it.
 """
 
 import math
@@ -45,6 +46,7 @@ _ROOT_OF_TWO = math.sqrt(2.0)
 _MOVED = math.nextafter(_ROOT_OF_TWO, 2.0)
 _TOO_LONG = 0.1
 """The share of rows that may be longer than the norm that is found."""
+_silently = np.errstate(all="ignore")
 
 
 def _sensitivity(adjacency: str, replaced: float) -> float:
@@ -75,14 +77,14 @@ def second_moments_release(adjacency: str, multiplier: float) -> Release:
     return _release(_sensitivity(adjacency, _MOVED), multiplier, "second moments")
 
 
+@_silently
 def norm_counts(X: Any, longest: float) -> Floats:
     """How many rows are in each bin of norm; the last bin has all that are shorter."""
     total = np.zeros(NORM_BINS)
     edges = _edges(longest)[:-1]
     for part in blocks(X):
         rows = as_numbers(X[part])
-        with np.errstate(all="ignore"):
-            norms = np.sqrt(np.vecdot(rows, rows))
+        norms = np.sqrt(np.vecdot(rows, rows))
         found = norms[np.isfinite(norms)]
         places = np.count_nonzero(found[:, None] <= edges, axis=1)
         total += np.bincount(places, minlength=NORM_BINS)
@@ -121,13 +123,14 @@ def private_row_norm(
     return row_norm_of(counts, most, training.records)
 
 
+@_silently
 def shortened(rows: Floats, norm: float = 1.0) -> Floats:
     """Rows of norm at most ``norm``; one that is not finite becomes 0."""
-    with np.errstate(all="ignore"):
-        factors = clip_factors(np.sqrt(np.vecdot(rows, rows)), limit_under(norm))
+    factors = clip_factors(np.sqrt(np.vecdot(rows, rows)), limit_under(norm))
     return usable(rows, factors) * factors[:, None]
 
 
+@_silently
 def scaled_sum(X: Any, norm: float) -> Floats:
     """Σ x/norm, each term shortened to norm 1."""
     total = np.zeros(X.shape[1])
@@ -136,6 +139,7 @@ def scaled_sum(X: Any, norm: float) -> Floats:
     return total
 
 
+@_silently
 def second_moments(X: Any, norm: float) -> Floats:
     """Σ xxᵀ/norm² of rows shortened to ``norm``: its triangle, as a vector whose norm is the matrix's."""
     columns = int(X.shape[1])
@@ -166,10 +170,15 @@ def statistics_release(adjacency: str, multiplier: float) -> Release:
     return _release(math.nextafter(math.sqrt(square), 3.0), multiplier, "sufficient statistics")
 
 
-def statistics_sum(X: Any, targets: Floats, norm: float) -> Floats:
-    """The triangle of Σ xxᵀ/norm², then Σ tx/norm; rows are shortened to ``norm``, targets cut to [−1, 1]."""
+@_silently
+def statistics_sum(X: Any, targets: Any, norm: float, bound: float = 1.0) -> Floats:
+    """The triangle of Σ xxᵀ/norm², then Σ tx/(norm·bound); rows are shortened to ``norm``.
+
+    Targets are cut to [−bound, bound].
+    """
     cross = np.zeros(int(X.shape[1]))
-    bounded = np.clip(np.where(np.isfinite(targets), targets, 0.0), -1.0, 1.0)
+    scaled = as_numbers(targets) / bound
+    bounded = np.clip(np.where(np.isfinite(scaled), scaled, 0.0), -1.0, 1.0)
     for part in blocks(X):
         cross += bounded[part] @ shortened(as_numbers(X[part]) / norm)
     return np.concatenate([second_moments(X, norm), cross])

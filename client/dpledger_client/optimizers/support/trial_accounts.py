@@ -6,6 +6,7 @@ there are nor how far one got is seen from outside.
 """
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from dpledger_client._calls import step_body
 from dpledger_client._models import Granted
 from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account, Dataset, Ledger, Reservation
-from dpledger_client.permits import Authorization, Hold
+from dpledger_client.permits import Authorization, Hold, Uncopied
 from dpledger_client.releases import Releases, as_releases
 from dpledger_client.samples import FreshSample, Full, Sample
 
@@ -52,24 +53,42 @@ class QuietLedger(Ledger):
         return self._known[key]
 
 
+class TrialSteps(Uncopied):
+    """The steps that a trial may still take: a permit without a request for each."""
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+        self._unused: Counter[str] = Counter()
+        for step in steps:
+            self._unused[_key(step)] += int(step["times"])
+
+    def take(self, step: Mapping[str, Any], times: int) -> int | None:
+        """Use up a step so many times, or give it back for a negative number; else how often there is."""
+        if self.forked:
+            self._refuse_fork()
+        wanted = _key(step)
+        with self._guard:
+            if self._unused[wanted] < times:
+                return self._unused[wanted]
+            self._unused[wanted] -= times
+            return None
+
+
 @dataclass(frozen=True, repr=False)
 class TrialAccount(Account):
-    """The account of one trial; made anew for each."""
+    """The account of one trial; made anew for each, and not to be copied or used in a forked process."""
 
     granted: Granted | None = None
-    unused: Counter[str] = field(default_factory=Counter)
+    unused: TrialSteps = field(default_factory=TrialSteps)
 
     @classmethod
     def of(
         cls, account: Account, dataset: Dataset, granted: Granted, steps: Sequence[Mapping[str, Any]]
     ) -> "TrialAccount":
         """For the steps of a candidate, under the yes to the tuning."""
-        unused: Counter[str] = Counter()
-        for step in steps:
-            unused[_key(step)] += int(step["times"])
-        return cls(
-            dataset, account.name, account.partition, None, account.allocation, granted=granted, unused=unused
-        )
+        known = dataset, account.name, account.partition, None, account.allocation
+        return cls(*known, granted=granted, unused=TrialSteps(steps))
 
     def authorize(
         self,
@@ -100,12 +119,11 @@ class TrialAccount(Account):
         """Use up a step so many times, or give it back for a negative number."""
         if sample is not None and not isinstance(sample, FreshSample):
             raise ValueError("a trial looks at each of its samples once")
-        wanted = _key(trial_step(releases, sample))
-        if self.unused[wanted] < times:
+        left = self.unused.take(trial_step(releases, sample), times)
+        if left is not None:
             detail = "a trial takes no other steps than those its candidate was described with"
-            members = {"requested": {"times": times}, "fits": {"times": self.unused[wanted]}}
+            members = {"requested": {"times": times}, "fits": {"times": left}}
             raise BudgetExhausted({"title": "The plan of the trial is used up", "detail": detail, **members})
-        self.unused[wanted] -= times
 
     def grant(self, sample: Sample | None, times: int | None = None) -> Granted:
         """The yes to the tuning, as one to a step of it."""

@@ -37,6 +37,7 @@ __all__ = [
     "Request",
     "Rule",
     "TrainingPlan",
+    "allocation_name",
     "facts_of",
     "find_rule",
     "make_plan",
@@ -157,7 +158,7 @@ def make_plan(facts: PublicFacts, method: str) -> tuple[TrainingPlan, Account]:
     planned = TrainingPlan(made.method, room.request, (*room.beside, *made.items))
     if not room.allocates:
         return planned, room.account
-    named = _allocation_name(room.account)
+    named = allocation_name(room.account)
     return replace(planned, allocation=named), room.allocate(named, made.items)
 
 
@@ -202,7 +203,7 @@ def _items(method: Method, facts: PublicFacts) -> tuple[Item, ...]:
     return tuple(method.items(setting))
 
 
-def _allocation_name(account: Account) -> str:
+def allocation_name(account: Account, suffix: str = "") -> str:
     """The run's own name for a job with a journal, which repeats its requests; a fresh one for others."""
     kept = re.sub(r"[^A-Za-z0-9._-]", "-", account.name).lstrip("._-")[:80] or "run"
-    return kept if account.journal is not None else f"{kept}-{secrets.token_hex(4)}"
+    return f"{kept}{suffix}" if account.journal is not None else f"{kept}{suffix}-{secrets.token_hex(4)}"
