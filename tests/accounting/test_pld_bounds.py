@@ -34,7 +34,14 @@ from dpledger.accounting.mechanisms import (
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.discretization import infinite_mass
-from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Band, _Grid, _log_tail, _Tail
+from dpledger.accounting.pld.distribution import (
+    PrivacyLossDistribution,
+    _Band,
+    _Grid,
+    _log_tail,
+    _Tail,
+    _Test,
+)
 from dpledger.accounting.pld.moments import Cumulants, Shape
 from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
 from dpledger.accounting.pld.plan import PlanLoss
@@ -296,6 +303,25 @@ def test_a_step_that_mostly_shows_everything_is_charged_for_all_of_it(own: float
         assert bounds.lower <= everything * (1.0 + 1e-15)
         assert everything <= bounds.upper <= everything + 1e-9
         assert plan.profile([2.0])[0] >= everything
+
+
+@pytest.mark.parametrize(("mu", "times"), [(1.0, 1), (0.1, 1), (0.5, 4)])
+def test_a_profile_far_out_is_not_below_the_truth_near_zero(mu: float, times: int) -> None:
+    """Tilted for the largest ε, most of the mass is too small for a float: it is not to be forgotten."""
+    whole = mu * math.sqrt(times)
+    truth = exact.gaussian(whole)
+    for largest in (18.0, 26.0, 30.0):
+        epsilons = whole * np.array([0.0, 0.3, 1.0, 3.0, largest])
+        found = PrivacyLossDistribution([(GaussianPair(mu), times)]).profile(epsilons)
+        for epsilon, bound in zip(epsilons.tolist(), found.tolist(), strict=True):
+            assert bound >= truth(mp.mpf(epsilon))
+            assert epsilon == epsilons[-1] or bound <= truth(mp.mpf(epsilon)) * 3
+
+
+def test_lower_bounds_where_no_quotient_or_product_is_a_float() -> None:
+    none = _Test(np.array([1e-300]), np.array([1e300]), 0.0)
+    assert none.epsilon(1e-310) == 0.0
+    assert none.delta(500.0) == 0.0
 
 
 def test_an_approximate_step_beyond_delta_has_no_epsilon() -> None:
