@@ -60,9 +60,9 @@ class PoissonPair(DominatingPair):
         excess = np.where(before, np.maximum(p - np.exp(edges[:-1]) * under_q, 0.0), q * base.excess)
         low, high = self._mixed(base.low, alone), self._mixed(base.high, 0.0)
         size = max(abs(float(edges[0])), abs(float(edges[-1])))
-        # An edge's own loss is that of the quotient e^edge − 1 over q, right to a few u: near log(1 − q) that
-        # moves the edge by up to u/(1 − q).
-        steepest = math.exp(-min(max(float(edges[0]), math.log1p(-q)), 0.0))
+        # The edge of the sampled pair is that of a quotient, (e^edge − 1)/q, which is right to a few u: that
+        # moves this edge by as many |1 − e^(−edge)|, most near log(1 − q), where it is q/(1 − q).
+        steepest = math.expm1(-min(max(float(edges[0]), math.log1p(-q)), 0.0))
         return Cells(
             edges,
             p,
