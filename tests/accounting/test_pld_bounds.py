@@ -34,9 +34,16 @@ from dpledger.accounting.mechanisms import (
 from dpledger.accounting.mechanisms.base import Mechanism
 from dpledger.accounting.pld.cells import ROUNDING
 from dpledger.accounting.pld.discretization import infinite_mass
-from dpledger.accounting.pld.distribution import PrivacyLossDistribution, _Band, _Grid, _log_tail, _Tail
+from dpledger.accounting.pld.distribution import (
+    PrivacyLossDistribution,
+    _Band,
+    _Grid,
+    _log_tail,
+    _Tail,
+    _Test,
+)
 from dpledger.accounting.pld.moments import Cumulants, Shape
-from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair
+from dpledger.accounting.pld.pairs import GaussianPair, ReversedPair, randomized_response_pair
 from dpledger.accounting.pld.plan import PlanLoss
 from dpledger.accounting.pld.sampled import PoissonPair, SymmetricPair
 from dpledger.accounting.pld.transform import Factor, tilt_factor, tilted_spectrum, tilted_sum
@@ -296,6 +303,49 @@ def test_a_step_that_mostly_shows_everything_is_charged_for_all_of_it(own: float
         assert bounds.lower <= everything * (1.0 + 1e-15)
         assert everything <= bounds.upper <= everything + 1e-9
         assert plan.profile([2.0])[0] >= everything
+
+
+@pytest.mark.parametrize(("mu", "times"), [(1.0, 1), (0.1, 1), (0.5, 4)])
+def test_a_profile_far_out_is_not_below_the_truth_near_zero(mu: float, times: int) -> None:
+    """Tilted for the largest ε, most of the mass is too small for a float: it is not to be forgotten."""
+    whole = mu * math.sqrt(times)
+    truth = exact.gaussian(whole)
+    for largest in (18.0, 26.0, 30.0):
+        epsilons = whole * np.array([0.0, 0.3, 1.0, 3.0, largest])
+        found = PrivacyLossDistribution([(GaussianPair(mu), times)]).profile(epsilons)
+        for epsilon, bound in zip(epsilons.tolist(), found.tolist(), strict=True):
+            assert bound >= truth(mp.mpf(epsilon))
+            assert epsilon == epsilons[-1] or bound <= truth(mp.mpf(epsilon)) * 3
+
+
+@pytest.mark.parametrize("rate", [0.999, 1.0 - 1e-6])
+def test_a_record_added_to_nearly_every_sample_is_charged_for_the_rounding_of_its_loss(rate: float) -> None:
+    """Near its largest loss, −log(1 − q), e^loss is that of a difference: it moves by 1e-16/(1 − q)."""
+    for epsilon in (20.0, 600.0):
+        pair = PrivacyLossDistribution(
+            [(ReversedPair(PoissonPair(randomized_response_pair(epsilon), rate)), 1)]
+        )
+        with mp.workdps(600):
+            truth = exact.reverse(exact.poisson(exact.binomial_responses(epsilon, 1), rate))
+            q, base = mp.mpf(rate), mp.mpf(epsilon)
+            largest = base - mp.log(q + (1 - q) * mp.exp(base))
+            for share in ("0.99", "0.9999", "0.999999"):
+                at = float(largest * mp.mpf(share))
+                assert pair.delta(at) >= truth(mp.mpf(at))
+                assert pair.epsilon(float(truth(mp.mpf(at)))) >= at * (1.0 - 1e-14)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_sample_of_nearly_everything_costs_a_full_look(replace: bool) -> None:
+    full = PlanLoss([(step(Laplace(1.0, 1.0)), 2)]).epsilon(1e-5)
+    sampled = PlanLoss([(step(Laplace(1.0, 1.0), rate=1.0 - 1e-12, replace=replace), 2)])
+    assert sampled.epsilon(1e-5) == full
+
+
+def test_lower_bounds_where_no_quotient_or_product_is_a_float() -> None:
+    none = _Test(np.array([1e-300]), np.array([1e300]), 0.0)
+    assert none.epsilon(1e-310) == 0.0
+    assert none.delta(500.0) == 0.0
 
 
 def test_an_approximate_step_beyond_delta_has_no_epsilon() -> None:

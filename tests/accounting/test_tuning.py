@@ -248,3 +248,13 @@ def test_the_mean_s_own_rounding_is_covered_where_it_is_divided_by_little(eta: f
 def test_a_mean_that_is_no_float_is_refused(eta: float) -> None:
     with pytest.raises(InvalidInput, match="gamma"):
         TruncatedNegativeBinomial(eta, 1e-310)
+
+
+@pytest.mark.parametrize("rate", [1e-307, 3e-310, 1e-322])
+def test_a_mean_that_is_hardly_a_float_is_not_undercut(rate: float) -> None:
+    orders = np.array([1.0 + 1e-9, 1.0 + 1e-6, 2.0])
+    found = PoissonTrials(rate).selection_curve(gaussian_cost(1.0, orders))
+    with digits():
+        for order, bound in zip(orders.tolist(), found.tolist(), strict=True):
+            excess = mp.mpf(order) - 1
+            assert mp.mpf(bound) >= mp.mpf(rate) * mp.expm1(excess * mp.mpf(order) / 2) / excess

@@ -18,7 +18,7 @@ import numpy as np
 from dpledger.accounting.conversion.renyi import renyi_delta
 from dpledger.accounting.cost import Cost
 from dpledger.accounting.errors import InvalidInput, Unproven
-from dpledger.accounting.numerics import SMALLEST_COST
+from dpledger.accounting.numerics import SMALLEST_COST, round_up
 from dpledger.accounting.rounding import Direction, widen
 from dpledger.accounting.validation import (
     Floats,
@@ -154,7 +154,7 @@ class PoissonTrials(Trials):
             grown = excess * np.maximum(base.epsilons, SMALLEST_COST)
             log_gain = _log_expm1(grown)
         error = 32.0 * _EPS * (1.0 + np.abs(log_scale) + grown + np.abs(log_gain))
-        curve = widen(np.logaddexp(0.0, log_scale + log_gain + error) / excess, Direction.UP, ulps=8)
+        curve = round_up(np.logaddexp(0.0, log_scale + log_gain + error) / excess, ulps=8)
         return _never_falling(np.where(base.epsilons == 0.0, 0.0, curve))
 
     def selection_pure(self, pure_epsilon: float) -> None:

@@ -16,13 +16,18 @@ from dpledger.accounting.validation import check_non_negative
 
 __all__ = ["dominating_pairs"]
 
+_LARGEST_RATE = 1.0 - 1e-6
+"""Beyond it a full look, which dominates every sample, is charged: 1 − q, and so the least loss, is hardly a
+float."""
+
 
 @functools.lru_cache(maxsize=1024)
 def dominating_pairs(step: Step) -> tuple[Items, Items]:
     """The pairs that dominate a step when a record is removed and when one is added (the same if symmetric).
 
-    Statement: full samples: the pairs of the releases, each as often as its count; Poisson: one
-    :class:`PoissonPair` of their product, and its reverse; without replacement: one :class:`SymmetricPair`.
+    Statement: full samples, and larger ones than 1 − 1e-6: the pairs of the releases, each as often as its
+    count; Poisson: one :class:`PoissonPair` of their product, and its reverse; without replacement: one
+    :class:`SymmetricPair`.
     Conditions: the releases' own, and the pairing of sampling schemes with adjacencies.
     Source: the classes named; Zhu, Dong, Wang 2022.
 
@@ -34,7 +39,7 @@ def dominating_pairs(step: Step) -> tuple[Items, Items]:
     check_pairing(step.sample.scheme, step.adjacency)
     items = _together([pair for release in step.releases for pair in _repeated(release, step.adjacency)])
     rate = step.sample.rate
-    if rate is None or rate == 1.0 or not items:
+    if rate is None or rate > _LARGEST_RATE or not items:
         return items, items
     if rate == 0.0:
         return (), ()

@@ -32,6 +32,10 @@ _UNDERFLOW = 1e-290
 """A mass below this may be too small for a float to be right; so much counts as infinite for each cell."""
 
 
+_LEAST_SPREAD = 1e-300
+"""Of a cell whose edges are one float: errors of edges are above it, so all of its mass moves up."""
+
+
 @dataclass(frozen=True)
 class Dominating:
     """A measure P on losses origin + index·width that dominates a pair; Q is e^(−loss) times it.
@@ -130,9 +134,10 @@ def connect_the_dots(cells: Cells, width: float) -> Dominating:
 
 def _upper_share(cells: Cells) -> Floats:
     """The part of each cell's P mass that moves to its upper edge, rounded up."""
-    spread = -np.expm1(cells.edges[:-1] - cells.edges[1:])
+    spread = np.maximum(-np.expm1(cells.edges[:-1] - cells.edges[1:]), _LEAST_SPREAD)
     present = np.maximum(cells.p, _UNDERFLOW)
-    share = ((cells.excess + cells.excess_error) / present + cells.edge_error) / spread
+    with np.errstate(over="ignore"):
+        share = ((cells.excess + cells.excess_error) / present + cells.edge_error) / spread
     clipped: Floats = np.clip(share * (1.0 + 2.0 * cells.mass_error + 8.0 * ROUNDING), 0.0, 1.0)
     return clipped
 

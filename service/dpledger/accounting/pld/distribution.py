@@ -749,14 +749,17 @@ class _Test:
         some = (over > 0.0) & (self.q > _TINY) & np.isfinite(self.q)
         if not some.any():
             return 0.0
-        return max(float(np.log(over[some] / self.q[some]).max()) * (1.0 - 1e-15) - 1e-15, 0.0)
+        quotients = np.maximum(over[some] / self.q[some], 1.0)  # a smaller one shows nothing, and may be 0
+        return max(float(np.log(quotients).max()) * (1.0 - 1e-15) - 1e-15, 0.0)
 
     def delta(self, epsilon: float) -> float:
         """Lower bound on δ(ε)."""
         if epsilon > _LARGEST_EXPONENT:
             return self.infinite
         finite = np.isfinite(self.q)
-        best = float((self.p[finite] - math.exp(epsilon) * (1.0 + 1e-14) * self.q[finite]).max(initial=0.0))
+        with np.errstate(over="ignore"):  # so much under Q shows nothing
+            shown = self.p[finite] - math.exp(epsilon) * (1.0 + 1e-14) * self.q[finite]
+        best = float(shown.max(initial=0.0))
         return max(best * (1.0 - 1e-14), 0.0) + self.infinite
 
 

@@ -19,7 +19,7 @@ class PoissonPair(DominatingPair):
     Statement: if (P, Q) dominates all that is released from one sample, in the direction that removes a
     record, ((1−q)Q + qP, Q) dominates the same on a Poisson sample of rate q. For adding a record it is the
     reverse of this pair, built from the reverse of the pair that dominates adding.
-    Conditions: Poisson sampling, add-remove adjacency, 0 < q < 1; several releases on one sample enter
+    Conditions: Poisson sampling, add-remove adjacency, 0 < q ≤ 1 − 1e-6; several releases on one sample enter
     together, with a cap fixed in advance, as the product of their pairs.
     Source: Zhu, Dong, Wang 2022, Theorem 11 (proof in appendix D); Steinke 2022, section 6.
     """
@@ -60,6 +60,9 @@ class PoissonPair(DominatingPair):
         excess = np.where(before, np.maximum(p - np.exp(edges[:-1]) * under_q, 0.0), q * base.excess)
         low, high = self._mixed(base.low, alone), self._mixed(base.high, 0.0)
         size = max(abs(float(edges[0])), abs(float(edges[-1])))
+        # The edge of the sampled pair is that of a quotient, (e^edge − 1)/q, which is right to a few u: that
+        # moves this edge by as many |1 − e^(−edge)|, most near log(1 − q), where it is q/(1 − q).
+        steepest = math.expm1(-min(max(float(edges[0]), math.log1p(-q)), 0.0))
         return Cells(
             edges,
             p,
@@ -72,7 +75,7 @@ class PoissonPair(DominatingPair):
             high,
             (q * base.infinite[0], 0.0),
             base.mass_error + 4.0 * ROUNDING,
-            base.edge_error * self._slope(raw) + 16.0 * ROUNDING * size,
+            base.edge_error * self._slope(raw) + ROUNDING * (16.0 * size + 8.0 * steepest),
         )
 
     def _slope(self, raw: Floats) -> float:

@@ -40,6 +40,7 @@ _PER_PRODUCT = 4.0 * ROUNDING
 _NEGLIGIBLE = 1e-17
 """A modulus that changes no digit of a sum of total 1."""
 _LOG_ROUNDINGS = 2400.0
+_LEAST_FLOAT = 2.0**-1074
 _SLACK = 0.02
 _MOST_SCANNED = 1 << 17
 _MOST_LOUD = 2048
@@ -82,6 +83,9 @@ class Tilted:
         The logarithm of the total before.
     log_error
         Weights are right up to e^(±log_error), or after e^log_error where they are upper bounds.
+    lost
+        Beside that all weights together are off by at most this: what was too small for a float. It is not
+        always nothing, since weights were divided by a total that may be small itself.
     """
 
     weights: Floats
@@ -89,6 +93,7 @@ class Tilted:
     times: int
     log_total: float
     log_error: float
+    lost: float
 
     @property
     def length(self) -> int:
@@ -196,8 +201,7 @@ def tilted_sum(
     off by at most n(η + 4u)(1 + η + 4u)^n, far less where they are small, and the way back by η more.
     Few losses whose whole sum fits are added up in at most ``terms`` terms instead, where that many do:
     :func:`~dpledger.accounting.pld.direct.direct_sum`.
-    Conditions: masses ≥ 0; ``tilt`` times the indices below 700 where masses matter, else they count as 0,
-    an error below 1e-300 of the total.
+    Conditions: masses ≥ 0. Weights that are too small for a float count as 0; ``error`` has what they lost.
     Source: Higham 2002, section 24.1 (paths of Cooley and Tukey's algorithm); exponential tilting as in
     large deviations.
     """
@@ -212,20 +216,21 @@ def _product(parts: Sequence[Tilted], tilt: float, first: int, size: int, terms:
         first, size = 0, good_size(length)
     log_scale = math.fsum(part.times * part.log_total for part in parts)
     log_error = math.fsum(part.times * part.log_error for part in parts)
+    lost = _lost(parts)
     if draws == 1:
-        return Sum(parts[0].fold(length), 0, UNDERFLOW, log_scale, log_error, tilt, length)
+        return Sum(parts[0].fold(length), 0, lost, log_scale, log_error, tilt, length)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * draws)
     if length <= size and draws <= DIRECT_DRAWS:
         law = direct_sum([(Law.of(part.positions, part.weights), part.times) for part in parts], terms)
         if law is not None:
-            return Sum(law.dense(length), 0, UNDERFLOW, log_scale, log_error + law.log_error, tilt, length)
+            return Sum(law.dense(length), 0, lost, log_scale, log_error + law.log_error, tilt, length)
     product = None
     for part in parts:
         power = _power(_rfft(part.fold(size), size), part.times)
         product = power if product is None else product * power
     assert product is not None
     values = np.roll(_irfft(product, size), -(first % size))[: max(length - first, 1)]
-    error = _error([part.times for part in parts], product, size, _transform_error(size))
+    error = _error([part.times for part in parts], product, size, _transform_error(size), lost)
     return Sum(values, first, error, log_scale, log_error, tilt, length)
 
 
@@ -252,7 +257,7 @@ def tilted_spectrum(parts: Sequence[Tilted], tilt: float, size: int, step: float
     log_error = math.fsum(part.times * part.log_error for part in parts)
     log_error += ROUNDING * (abs(log_scale) + 8.0 * sum(times))
     each = ROUNDING * (24.0 * (loud + 4.0) + 2.0 * max(part.weights.size for part in parts) + 16.0)
-    error = _error(times, product, size, each) + 2.0 * _NEGLIGIBLE
+    error = _error(times, product, size, each, _lost(parts)) + 2.0 * _NEGLIGIBLE
     return Spectrum(product, np.arange(loud + 1), size, error, log_scale, log_error, tilt, step)
 
 
@@ -304,8 +309,13 @@ def _transform_error(size: int) -> float:
     return _PER_LEVEL * (math.log2(size) + 2.0)
 
 
-def _error(times: Sequence[int], product: Complexes, size: int, transform: float) -> float:
-    """Bound on the error of every value of the sum.
+def _lost(parts: Sequence[Tilted]) -> float:
+    """Bound on what is lost of the sum to what is too small for a float, where all moduli are at most 1."""
+    return UNDERFLOW + math.fsum(part.times * part.lost for part in parts) * (1.0 + 1e-9)
+
+
+def _error(times: Sequence[int], product: Complexes, size: int, transform: float, lost: float) -> float:
+    """Bound on the error of every value of the sum, with ``lost`` of its total besides.
 
     A factor's power x^n is off by at most n(η + 4u)(|x| + η)^(n−1): where |x| ≥ 1/2 that is 2n(η + 4u)|x|^n
     up to e^(4nη), elsewhere n(η + 4u)2^(2−n); other factors have moduli of at most 1 + η.
@@ -314,7 +324,7 @@ def _error(times: Sequence[int], product: Complexes, size: int, transform: float
     draws = sum(times)
     mean = 2.0 * float(np.abs(product).sum()) / size * (1.0 + 1e-6) + 2.0 / size
     rest = sum(count * each * 2.0 ** (2.0 - min(count, 1000)) for count in times)
-    total: float = (2.0 * draws * each * mean + rest + transform * mean) * math.exp(4.0 * draws * each)
+    total: float = (2.0 * draws * each * mean + rest + transform * mean + lost) * math.exp(4.0 * draws * each)
     return total
 
 
@@ -323,7 +333,8 @@ def tilt_factor(factor: Factor, tilt: float) -> Tilted:
 
     Rounding: an exponent is off by u·|reach|, the logarithm of the total by u(|reach| + 2|log_total|), the
     exponential, product and quotient by a few u; where logarithms of masses are taken, these and what is
-    added to them are at most 745 each, or a weight is no float.
+    added to them are at most 745 each, or a weight is no float. Below the normal floats each of exponential
+    and product is off by 2^−1075 besides, before the division by the total.
     """
     masses, positions = factor.masses, factor.positions
     reach = tilt * (factor.size - 1.0)
@@ -338,7 +349,8 @@ def tilt_factor(factor: Factor, tilt: float) -> Tilted:
         total, roundings = float(weights.sum()), _LOG_ROUNDINGS
     log_total = math.log(total) + shift
     error = ROUNDING * (roundings + 2.0 * abs(reach) + 2.0 * abs(log_total) + math.log2(masses.size + 1.0))
-    return Tilted(weights / total, positions, factor.times, log_total, error)
+    lost = masses.size * (_LEAST_FLOAT / total)
+    return Tilted(weights / total, positions, factor.times, log_total, error, lost)
 
 
 def _power(base: Complexes, times: int) -> Complexes:
