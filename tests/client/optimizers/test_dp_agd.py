@@ -203,3 +203,27 @@ def test_staying_counts_with_its_weight() -> None:
     assert weighted._scores(*line)[1] == plain._scores(*line)[1]
     with pytest.raises(ValueError, match="stay_weight"):
         DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=1.0, stay_weight=1.5)
+
+
+@pytest.mark.parametrize("shrinkage", [1.0, 0.5])
+def test_the_grid_becomes_finer_where_no_step_is_chosen(open_dataset: Open, shrinkage: float) -> None:
+    """Least squares of one steep direction, known almost exactly: its best step is far below 2/10."""
+    X = np.repeat([[3.0]], 40, axis=0)
+    account = _opened(open_dataset, rho=1e9).run("job")
+    method = DPAGD(
+        1e6,
+        1e6,
+        gradient_clip=50.0,
+        loss_clip=50.0,
+        candidates=10,
+        stay_shrinkage=shrinkage,
+        total_rho=3e7,
+    )
+    with insecure_testing_noise(SEED):
+        result = minimize(
+            LeastSquares(), X, np.full(40, 0.15), account=account, method=method, progress=False
+        )
+    far = abs(float(result.w[0]) - 0.05)
+    assert (far < 0.01) if shrinkage < 1.0 else (far > 0.04)
+    with pytest.raises(ValueError, match="stay_shrinkage"):
+        DPAGD(1.0, 1.0, gradient_clip=1.0, loss_clip=1.0, stay_shrinkage=0.0)

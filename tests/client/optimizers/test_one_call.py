@@ -210,3 +210,21 @@ def test_a_line_search_on_samples_is_solved_for_too(ledger: Ledger) -> None:
     [allocation] = dataset.allocations()
     assert allocation["budget"]["accounting"] == "rdp-order"
     assert allocation["remaining"]["fraction"] < 0.01
+
+
+@pytest.mark.parametrize("method", ["dp-agd", "dp-blgd", "dp-blsgd"])
+def test_more_budget_does_not_end_at_the_first_exact_step(ledger: Ledger, method: str) -> None:
+    """Skewed labels and a column of ones: a few exact steps down the gradient learn the column alone."""
+    random = np.random.default_rng(5)
+    X = np.column_stack([np.ones(10_000), random.random((10_000, 12)) < 0.2])
+    w = np.array([-3.0, *np.linspace(-2.0, 2.0, 12)])
+    y = np.where(random.random(10_000) < 1.0 / (1.0 + np.exp(-X @ w)), 1.0, -1.0)
+    dataset = ledger.dataset(fresh_name()).open(
+        {"accounting": "shared", "epsilon": 4.0, "delta": 1e-5}, records=len(y)
+    )
+    account = dataset.run("fit")
+    trained = minimize(Logistic(), X, y, account=account, epsilon=4.0, delta=1e-5, method=method)
+    constant = np.zeros(13)
+    constant[0] = np.log(np.mean(y > 0.0) / np.mean(y < 0.0))
+    found, learned, nothing = (Logistic().clipped_loss_sum(v, X, y, 1e6) for v in (trained.w, w, constant))
+    assert found < nothing - 0.4 * (nothing - learned)

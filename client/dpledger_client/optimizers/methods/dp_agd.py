@@ -44,6 +44,10 @@ class DPAGD(Method):
         m and the first α_max.
     grid_interval, grid_growth
         Every so many iterations α_max becomes (1 + grid_growth) times the largest step since.
+    stay_shrinkage
+        In (0, 1]: what α_max is multiplied by where NoisyMin chose 0; 1 in the paper. A best step below half
+        of α_max/m looks like no step at all, and the gradient is measured again and again; below 1 the grid
+        becomes finer as well.
     noise
         Of NoisyMin: ``gumbel``, or ``laplace`` or ``exponential``, which choose worse for the same ρ.
     stay_weight
@@ -78,6 +82,7 @@ class DPAGD(Method):
     max_step_size: float = 2.0
     grid_interval: int = 10
     grid_growth: float = 0.1
+    stay_shrinkage: float = 1.0
     noise: str = "gumbel"
     stay_weight: float = 1.0
     projection: Projection = field(default_factory=NoProjection)
@@ -92,7 +97,8 @@ class DPAGD(Method):
         check_count("candidates", self.candidates)
         check_count("grid_interval", self.grid_interval)
         check_choice("noise", self.noise, ("gumbel", "laplace", "exponential"))
-        check_rate("stay_weight", self.stay_weight)
+        for name in ("stay_weight", "stay_shrinkage"):
+            check_rate(name, check_positive(name, getattr(self, name)))
         if self.steps is not None:
             check_count("steps", self.steps)
         if self.total_rho is not None:
@@ -145,6 +151,7 @@ class _Run:
         self.caps.spend(self.gradient_rho)
         gradient = NoisyGradient.measure(training, self.w, method.gradient_clip, self.gradient_rho)
         while (chosen := self._select_step(gradient)) is None:
+            self.max_step_size *= method.stay_shrinkage
             gradient = self._refine(gradient)
             measurements += 1
         step_size, self.w = chosen

@@ -16,22 +16,32 @@ __all__ = ["dp_agd", "dp_blgd", "dp_blsgd", "dp_blsgd_ac"]
 
 LOSS_CLIP = 5.0
 """Well above log 2, the loss at the start, so that a step's gain on records that are wrong is seen."""
-_SPLITS = 30
+_ITERATIONS = 30, 1000
+_SEARCHES = 40, 400
+_PER_STRENGTH = 0.075
+"""Iterations per nμ/Δ, between the least and the most."""
+_FINE = 100
+"""From so many iterations on, the grid of step sizes follows the steps that are chosen."""
+_FINER_GRID = {"stay_shrinkage": 0.5, "grid_growth": 1.0, "grid_interval": 3}
 _GRADIENTS = 0.7
 """The share of ρ that gradients get, where searches are planned by themselves."""
 _FIRST_STEP = 8.0
-_SEARCHES = 40
 _RATE = 0.2
 
 
 def dp_agd(facts: PublicFacts) -> Method | Choice:
-    """ρ of the request for about thirty iterations, half of it for gradients and half for selections.
+    """ρ of the request for 30 to 1,000 iterations, half of it for gradients and half for selections.
 
+    Where the noise is small, steps along a gradient of length 1 must become small as well, and many:
+    otherwise NoisyMin is right to stay, and the budget goes to ever better gradients of the same point.
     A budget that adds up μ² counts a selection by another amount than ρ: there it trains until it is refused.
     """
     room = facts.room
     given = {"gradient_clip": CLIP, "loss_clip": LOSS_CLIP, **facts.options}
-    each = room.rho / (2 * _SPLITS)
+    splits = _iterations(facts, *_ITERATIONS)
+    if splits >= _FINE:
+        given = {**_FINER_GRID, **given}
+    each = room.rho / (2 * splits)
     given = {"gradient_rho": each, "selection_rho": each, **given}
     if room.accounting == "gdp":
         return Choice(DPAGD(**given), ())
@@ -42,7 +52,7 @@ def dp_blgd(facts: PublicFacts) -> Method:
     """Seven tenths of ρ for gradients; the rest is solved for a number of searches by their own cost."""
     rho = _GRADIENTS * facts.room.rho
     given = {"gradient_clip": CLIP, "loss_clip": LOSS_CLIP, "step_size": _FIRST_STEP, **facts.options}
-    given = {"searches": _SEARCHES, "total_gradient_rho": rho, **given}
+    given = {"searches": _iterations(facts, *_SEARCHES), "total_gradient_rho": rho, **given}
     given.setdefault("gradient_rho", given["total_gradient_rho"] / given["searches"])
     if "search_budget" not in given:
 
@@ -65,6 +75,7 @@ def dp_blsgd_ac(facts: PublicFacts) -> Method:
 
 def _line_search(facts: PublicFacts, kind: type[DPBLSGD]) -> dict[str, Any]:
     """Gradients of noise multiplier x, and searches whose ε_BT is that of the same Gaussian, 1/x."""
+    searches = _iterations(facts, *_SEARCHES)
     given = {
         "rate": max(_RATE, 1.0 / facts.records),
         "gradient_clip": CLIP,
@@ -72,9 +83,9 @@ def _line_search(facts: PublicFacts, kind: type[DPBLSGD]) -> dict[str, Any]:
         "step_size": _FIRST_STEP,
         "search": Backtracking(max_queries=10, shrinking=0.6),
         "grows": "never",
-        "searches": _SEARCHES,
+        "searches": searches,
         "smallest_on_failure": True,
-        "steps": _SEARCHES,
+        "steps": searches,
         **facts.options,
     }
 
@@ -87,6 +98,12 @@ def _line_search(facts: PublicFacts, kind: type[DPBLSGD]) -> dict[str, Any]:
     if {"gradient_rho", "search_budget"} <= set(given):
         return given
     return {**budgets(facts.room.least(items, 2.0)), **given}
+
+
+def _iterations(facts: PublicFacts, least: int, most: int) -> int:
+    """The more exactly gradients are known, the more and the smaller steps are worth taking."""
+    strength = facts.records * facts.room.mu / facts.sensitivity(1.0)
+    return min(most, max(least, round(_PER_STRENGTH * strength)))
 
 
 def _setting(facts: PublicFacts) -> Setting:
