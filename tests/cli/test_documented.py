@@ -18,6 +18,7 @@ WANTED = {
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
     *("cost", "convert", "calibrate", "forecast", "registry"),
+    *("partition open", "partition list", "partition show", "reservation list", "reservation settle"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
 }
 

@@ -218,6 +218,33 @@ class Direct:
         with contextlib.closing(self._application()) as application:
             return application.return_allocation(name, allocation, body, key)
 
+    def partitions(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of partitions with what each has left."""
+        with self._reading() as reader:
+            found = reader.partitions(name, number_after(cursor, first=-1), limit + 1)
+            return page(found, limit, lambda item: item["number"])
+
+    def partition(self, name: str, partition: str) -> Fields:
+        """One partition."""
+        with self._reading() as reader:
+            return reader.partition(name, partition)
+
+    def open_partitions(self, name: str, body: Fields, key: str) -> Fields:
+        """Open partitions under an idempotency key, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.open_partitions(name, body, key)
+
+    def reservations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of open reservations."""
+        with self._reading() as reader:
+            found = reader.reservations(name, number_after(cursor), limit + 1)
+            return page(found, limit, lambda item: item["id"].rpartition("~")[2])
+
+    def settle(self, reservation: str, body: Fields, key: str) -> Fields:
+        """Close a reservation, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.settle(reservation, body, key)
+
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
         with one_line_failures():

@@ -119,6 +119,26 @@ class Ledger(Protocol):
         """Give back an allocation from which nothing was released."""
         ...
 
+    def partitions(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of partitions with what each has left."""
+        ...
+
+    def partition(self, name: str, partition: str) -> Fields:
+        """One partition."""
+        ...
+
+    def open_partitions(self, name: str, body: Fields, key: str) -> Fields:
+        """Open partitions under an idempotency key."""
+        ...
+
+    def reservations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of open reservations."""
+        ...
+
+    def settle(self, reservation: str, body: Fields, key: str) -> Fields:
+        """Close a reservation with the number of repetitions that ran."""
+        ...
+
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""
         ...

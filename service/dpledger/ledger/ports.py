@@ -368,6 +368,10 @@ class Storage(Protocol):
         """Partitions by number."""
         ...
 
+    def partition(self, dataset_id: int, name: str) -> Partition | None:
+        """One partition as last committed; None where there is none of this name."""
+        ...
+
     def allocation(self, dataset_id: int, name: str) -> Allocation | None:
         """One allocation as last committed, returned ones too; None where there is none of this name."""
         ...

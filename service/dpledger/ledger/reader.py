@@ -179,6 +179,34 @@ class LedgerReader:
             for each in found
         ]
 
+    def partition(self, name: str, partition: str) -> dict[str, Any]:
+        """One partition with limit, spent, reserved and remaining; raises NotFound.
+
+        Spent and remaining are those of a record in it: what was spent on the whole is included, and under a
+        private key the most that another partition may have added.
+        """
+        state = self._storage.dataset(name).state
+        found = self._storage.partition(state.dataset_id, partition)
+        if found is None:
+            raise NotFound("partition", partition)
+        budget, committed = state.budget, state.committed_for(found)
+        shown, limits = state.display_budget(found), found.limits(budget)
+        left = np.maximum(0.0, np.nextafter(found.limits_below(budget) - committed, -np.inf))
+        held = {**_coordinates(budget, found.totals.shown_reserved), "open": found.totals.open_reservations}
+        return {
+            "dataset": name,
+            "sequence": state.sequence,
+            "name": found.name,
+            "number": found.number,
+            "accounting": budget.accounting,
+            "own_budget": None if found.budget is None else found.budget.shown,
+            "limit": {**shown.target, **_coordinates(budget, limits)},
+            "spent": _coordinates(budget, state.shown_for(found)),
+            "reserved": held,
+            "remaining": {**state.remaining(found), **_coordinates(budget, left)},
+            "fraction": state.fraction_left(found),
+        }
+
     def verification(self, name: str, progress: Progress | None = None) -> dict[str, Any]:
         """Replay every entry; report the first broken link, or every total that differs."""
         reached = 0

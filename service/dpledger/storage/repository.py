@@ -388,6 +388,15 @@ class SqlStorage:
             size = states.budget_of(session, dataset_id).size
             return partition_rows.partitions_page(session, dataset_id, after, limit, size)
 
+    def partition(self, dataset_id: int, name: str) -> Partition | None:
+        """One partition as last committed; None where there is none of this name."""
+        with self.database.read() as session:
+            size = states.budget_of(session, dataset_id).size
+            try:
+                return partition_rows.find_partitions(session, dataset_id, [name], size)[name]
+            except NotFound:
+                return None
+
     def allocation(self, dataset_id: int, name: str) -> Allocation | None:
         """One allocation as last committed, returned ones too; None where there is none of this name."""
         with self.database.read() as session:

@@ -24,6 +24,7 @@ __all__ = [
     "KeySetAnswer",
     "OpenedAnswer",
     "PartitionPage",
+    "PartitionView",
     "PartitionsAnswer",
     "Problem",
     "ReservationAnswer",
@@ -440,6 +441,29 @@ class PartitionShown(Shape):
     name: str
     number: int
     remaining: Remaining
+
+
+class PartitionView(Shape):
+    """A partition with limit, spent, reserved and remaining, as of a budget, for a record in it."""
+
+    dataset: str
+    sequence: Annotated[int, Field(description="The entry that all of it is true at.")]
+    name: str
+    number: int
+    accounting: str
+    own_budget: Annotated[
+        dict[str, Any] | None, Field(description="A budget of its own, which applies beside the dataset's.")
+    ]
+    limit: Annotated[dict[str, Any], Field(description="The lesser of both budgets.")]
+    spent: Annotated[
+        dict[str, Any],
+        Field(description="What a record in it bears at most: the spend on the whole is included."),
+    ]
+    reserved: Annotated[
+        dict[str, Any], Field(description="What the `open` reservations on this partition hold.")
+    ]
+    remaining: dict[str, Any]
+    fraction: float
 
 
 class RunShown(Shape):
