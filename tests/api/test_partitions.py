@@ -87,7 +87,7 @@ def test_a_partition_shows_what_a_record_in_it_bears(service: Service) -> None:
         assert listed["remaining"]["fraction"] == each["fraction"] == each["remaining"]["fraction"]
         assert each["remaining"]["rho"] <= each["limit"]["rho"] - each["spent"]["rho"]
     assert (ann["spent"]["rho"], bob["spent"]["rho"]) == (0.25, 0.125)
-    assert problem(service.get(f"{PATH}/nobody"), 404)["kind"] == "partition"
+    assert service.get(f"{PATH}/nobody").json()["kind"] == "partition"
 
 
 def test_under_a_private_key_a_partition_bears_the_largest_other_too(service: Service) -> None:

@@ -25,6 +25,7 @@ from dpledger.ledger.ports import (
     NewDataset,
     NewEntry,
     Refusal,
+    ReportRows,
     ReservationRow,
     RunRow,
     StoredAnswer,
@@ -34,6 +35,7 @@ from dpledger.storage import migrate
 from dpledger.storage.engine.codec import entry_key
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.session import Database, Session, queries_in_list, select_in_list
+from dpledger.storage.read_models.report import report_rows
 from dpledger.storage.repositories import allocations as allocation_rows
 from dpledger.storage.repositories import budgets, charges, refusals, reservations, runs, tokens
 from dpledger.storage.repositories import datasets as states
@@ -414,6 +416,11 @@ class SqlStorage:
         """How many allocations are open, and how many were returned."""
         with self.database.read() as session:
             return allocation_rows.count_allocations(session, dataset_id)
+
+    def report(self, name: str, most: int) -> ReportRows:
+        """What a dataset's report is made of, with at most so many rows of each kind; raises NotFound."""
+        with self.database.read() as session:
+            return report_rows(session, name, most)
 
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""
