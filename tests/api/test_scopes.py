@@ -16,7 +16,7 @@ NEEDED = {
         " get /v1/datasets/{dataset}/budget, get /v1/datasets/{dataset}/entries,"
         " get /v1/datasets/{dataset}/entries/{sequence}, get /v1/datasets/{dataset}/runs,"
         " get /v1/datasets/{dataset}/verification, get /v1/datasets/{dataset}/export,"
-        " get /v1/datasets/{dataset}/deployment,"
+        " get /v1/datasets/{dataset}/deployment, get /v1/datasets/{dataset}/report,"
         " get /v1/datasets/{dataset}/partitions, get /v1/datasets/{dataset}/partitions/{partition},"
         " post /v1/datasets/{dataset}/forecast,"
         " get /v1/datasets/{dataset}/reservations, get /v1/reservations/{reservation}"

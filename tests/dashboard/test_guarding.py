@@ -13,7 +13,13 @@ from dpledger.dashboard.verification import Verdict, Verifier
 from tests.api.service import Service, made
 from tests.dashboard.visitor import ORIGIN, Visitor
 
-PROTECTED = ("/", "/datasets/adult", "/datasets/adult/run?name=r", "/datasets/adult/entries/1")
+PROTECTED = (
+    "/",
+    "/datasets/adult",
+    "/datasets/adult/report",
+    "/datasets/adult/run?name=r",
+    "/datasets/adult/entries/1",
+)
 
 
 @pytest.fixture

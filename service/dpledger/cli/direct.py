@@ -30,6 +30,7 @@ from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
+from dpledger.ledger.report import verified_report
 from dpledger.queries.forecast import charge_query, forecast, read_state
 from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings, variable
 from dpledger.storage import migrate
@@ -96,6 +97,13 @@ class Direct:
         """Whether the chain holds, checked entry by entry, and whether the ledger is behind its mark."""
         with self._reading() as reader, self._compared_with_marks():
             return reader.verification(name, progress)
+
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed and compared with its mark."""
+        with one_line_failures():
+            storage = self._open()
+            with self._compared_with_marks():
+                return verified_report(storage, name, SystemClock().now_us(), progress)
 
     def lost(self) -> list[Fields]:
         """Verdicts on datasets that have a high-water mark and are gone."""

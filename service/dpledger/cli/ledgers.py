@@ -67,6 +67,10 @@ class Ledger(Protocol):
         """Whether the chain holds; ``progress`` receives entries done and to do, where that is known."""
         ...
 
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed; ``progress`` as for a verification."""
+        ...
+
     def lost(self) -> list[Fields]:
         """Verdicts on datasets that have a high-water mark and are gone, where the marks can be seen."""
         ...

@@ -100,6 +100,10 @@ class Remote:
         """Whether the chain holds; how far the service is, it does not say."""
         return self._json("GET", f"{_dataset(name)}/verification", seconds=_LONG_SECONDS)
 
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed."""
+        return self._json("GET", f"{_dataset(name)}/report", seconds=_LONG_SECONDS)
+
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON, in the pieces that arrive."""
         path, waiting = f"{_dataset(name)}/export", httpx2.Timeout(_LONG_SECONDS, connect=_CONNECT_SECONDS)
