@@ -92,7 +92,7 @@ def test_the_page_and_the_file_show_the_numbers_of_the_api(
         headline(budget["guarantee"]),
         f"Limit in force {amounts_down(budget['limit'])}",
         amounts_up(budget["spent"]),
-        f"Left {amounts_down(budget['remaining'])}",
+        f"Left {wording.left_percent(budget['fraction'])} of it: {amounts_down(budget['remaining'])}",
         f"{wording.left_percent(budget['fraction'])} left",
         *(report["rule"][name] for name in ("summary", "theorem", "conditions", "source")),
         report["head"],
@@ -203,6 +203,27 @@ def test_the_file_needs_no_other_and_runs_nothing(shared: Service) -> None:
     assert re.findall(r"url\(|@import|https?:", file) == []
     assert "default-src 'none'" in file
     assert "@media print" in file
+
+
+def test_long_lists_are_cut_on_the_page(shared: Service) -> None:
+    shared.open("long")
+    made(shared.authorize(dataset="long"))
+    report = report_of(shared, "long")
+    (run,), (step,) = report["runs"], report["steps"]
+    changes = [
+        {"sequence": n, "at": run["last_at"], "actor": "a", "kind": "budget-changed"} for n in range(101)
+    ]
+    limit = {"reason": "r", "budget": '{"accounting": "zcdp", "target": {"rho": 1.0}}'}
+    report |= {"runs": [run] * 101, "steps": [step] * 1000, "truncated": ["steps"]}
+    report["changes"] = [{**each, "detail": limit} for each in changes]
+
+    file = Pages().render_report(report)
+
+    assert file.count('<th scope="row" class="name">run-1</th>') == 100
+    assert "The first 100 are shown here." in file
+    assert "The first 100 are shown here; the list itself ends at 1 000." in file
+    assert "Only the latest 100 are shown here." in file
+    assert '<td class="num">0</td><td class="nowrap">2023' not in file
 
 
 def test_the_dataset_page_leads_to_it(shared: Service, reader: Visitor) -> None:

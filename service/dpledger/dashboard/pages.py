@@ -57,6 +57,7 @@ class Pages:
         }
         self._environment.globals |= {
             "item_rows": reporting.item_rows,
+            "most_shown": reporting.MOST_SHOWN,
             "left_bar": left_bar,
             "minute": _minute,
             "plotly_style_id": plotly_style_id(),

@@ -10,6 +10,7 @@ from dpledger.dashboard.verification import Verdict
 from dpledger.ledger.model.entries import moment
 
 __all__ = [
+    "MOST_SHOWN",
     "amounts_down",
     "amounts_up",
     "change_text",
@@ -21,6 +22,8 @@ __all__ = [
 ]
 
 Fields = Mapping[str, Any]
+MOST_SHOWN = 100
+"""How many rows of each list a page shows; the JSON has them all."""
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "mu_squared": "μ²"}
 
 
