@@ -17,6 +17,10 @@ def dataset(service: Served) -> str:
     return name
 
 
+def at(service: Served) -> list[str]:
+    return ["--url", service.address, "--token", service.token]
+
+
 def spend(service: Served, dataset: str, partition: str | None, key: str) -> None:
     step = {"run": "run-1", "releases": [GAUSSIAN], "partition": partition}
     service.post(f"datasets/{dataset}/authorizations", f"{key}-{dataset}", step)
@@ -43,7 +47,7 @@ def test_they_are_opened_and_shown_as_the_api_shows_them(
 def test_they_are_reported_in_lines_and_in_a_table(
     ledger_target: list[str], service: Served, dataset: str
 ) -> None:
-    reported = run("partition", "open", dataset, "--count", "3", *ledger_target)
+    reported = run("partition", "open", dataset, "--count", "3", *at(service))
     assert (reported.code, reported.out) == (0, f"opened 3 partitions, 0 to 2, of {dataset} by entry 2\n")
     service.post(f"datasets/{dataset}/partitions", f"parts-{dataset}", {"names": ["ann"]})
     spend(service, dataset, "ann", "one")
@@ -61,7 +65,8 @@ def test_they_are_reported_in_lines_and_in_a_table(
     assert [row.split() for row in (first[2], *rest[2:])] == [row.split() for row in table[2:]]
 
 
-def test_a_curve_and_items_are_shown_below(ledger_target: list[str], service: Served, dataset: str) -> None:
+def test_a_curve_and_items_are_shown_below(service: Served, dataset: str) -> None:
+    ledger_target = at(service)
     item = {"name": "look", "releases": [GAUSSIAN], "times": 5}
     kinds = {"rdp": {}, "plan": {"items": [item]}}
     for accounting, more in kinds.items():
@@ -83,7 +88,7 @@ def test_what_cannot_be_opened_or_found_is_refused(
     run(*opening, *ledger_target).failed(2, "--count")
     run(*opening, "ann", "--count", "2", *ledger_target).failed(2, "--count")
     service.post(f"datasets/{dataset}/partitions", f"parts-{dataset}", {"names": ["ann"]})
-    run(*opening, "ann", *ledger_target).failed(3, "already")
+    run(*opening, "ann", *at(service)).failed(3, "already")
     run("partition", "show", dataset, "bob", *ledger_target).failed(4, "bob")
     run("partition", "show", "nobody", "ann", *ledger_target).failed(4, "nobody")
     assert "dpledger partition open" in run("partition", "list", "mnist", *ledger_target).out

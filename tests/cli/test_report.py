@@ -31,21 +31,19 @@ def test_it_is_shown_in_lines_and_tables(ledger_target: list[str]) -> None:
     assert "gaussian:noise_std=10,sensitivity=1 full" in reported.out
 
 
-def test_a_plan_has_its_items_and_a_shared_budget_its_counts(
-    ledger_target: list[str], service: Served
-) -> None:
-    by = ledger_target[0].strip("-")
+def test_a_plan_has_its_items_and_a_shared_budget_its_counts(service: Served) -> None:
+    ledger_target = ["--url", service.address, "--token", service.token]
     item = {"name": "look", "releases": [GAUSSIAN], "times": 5}
     plan = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": [item]}
-    service.post("datasets", f"plan-{by}", {"name": f"plan-{by}", "budget": plan})
+    service.post("datasets", "planned", {"name": "planned", "budget": plan})
     shared = {"accounting": "shared", "epsilon": 1.0, "delta": 1e-5}
-    service.post("datasets", f"shared-{by}", {"name": f"shared-{by}", "budget": shared})
+    service.post("datasets", "divided", {"name": "divided", "budget": shared})
 
-    shown = run("report", f"plan-{by}", *ledger_target).out
+    shown = run("report", "planned", *ledger_target).out
     assert "a Gaussian of μ = " in shown
     assert "of any membership attack at most" in shown
     assert ["look", "5", "0", "0", "5"] in [line.split() for line in shown.splitlines()]
-    assert "0 open, ε = 0" in run("report", f"shared-{by}", *ledger_target).out
+    assert "0 open, ε = 0" in run("report", "divided", *ledger_target).out
 
 
 def test_changes_are_listed_with_their_reasons(service: Served) -> None:

@@ -66,7 +66,8 @@ def test_settling_gives_back_what_was_not_used_and_says_why(
     entry = service.get(f"datasets/{dataset}/entries/3")
     assert (entry["kind"], entry["used"]) == ("settled", 4)
     assert "the job's node is gone" in str(entry["detail"])
-    again = run(*settling, "--idempotency-key", f"settle-{dataset}", *ledger_target, "--json").json
+    at_service = ["--url", service.address, "--token", service.token]
+    again = run(*settling, "--idempotency-key", f"settle-{dataset}", *at_service, "--json").json
     assert (again["used"], again["returned"], again["sequence"]) == (4, 6, 3)
 
 

@@ -52,9 +52,8 @@ def body_of(page: str) -> str:
     return text_of(re.split(r'<div class="report">', page)[1].split("</main>")[0])
 
 
-def spent(service: Service, accounting: str, **more: Any) -> dict[str, Any]:
-    name = accounting
-    service.open(name, BUDGETS[accounting], records=48_842, **more)
+def spent(service: Service, accounting: str, name: str) -> dict[str, Any]:
+    service.open(name, BUDGETS[accounting], records=48_842)
     part: dict[str, Any] = {}
     if accounting == "shared":
         body = {"name": "team", "epsilon": 1.0, "delta": 1e-6, "budget": {"accounting": "zcdp"}}
@@ -82,7 +81,7 @@ def reader(shared: Service) -> Visitor:
 def test_the_page_and_the_file_show_the_numbers_of_the_api(
     shared: Service, reader: Visitor, accounting: str
 ) -> None:
-    report = spent(shared, accounting)
+    report = spent(shared, accounting, name=accounting)
     budget = report["budget"]
 
     page, file = reader.page(f"/datasets/{accounting}/report"), Pages().render_report(report)
@@ -108,11 +107,11 @@ def test_the_page_and_the_file_show_the_numbers_of_the_api(
         assert [each for each in wanted if " ".join(each.split()) not in text] == []
 
 
-def test_items_of_a_plan_and_what_an_auditor_asks(service: Service, visitor: Visitor) -> None:
-    report = spent(service, "plan")
+def test_items_of_a_plan_and_what_an_auditor_asks(shared: Service, reader: Visitor) -> None:
+    report = spent(shared, "plan", name="planned")
     found = report["budget"]["plan"]
 
-    text = body_of(visitor.page("/datasets/plan/report"))
+    text = body_of(reader.page("/datasets/planned/report"))
 
     assert "look gaussian (sensitivity 1, noise_std 30) · full 5 2 10 5" in text
     assert "reserve any gdp steps μ² = 0 μ² = 0 μ² = " in text
@@ -150,20 +149,20 @@ def test_a_change_is_put_into_words(entry: dict[str, Any], words: str) -> None:
     assert words in change_text(whole)
 
 
-def test_what_nobody_verified_is_said_and_what_somebody_did(service: Service, visitor: Visitor) -> None:
-    service.open()
-    assert "Nobody had the ledger replayed" in body_of(visitor.page("/datasets/adult/report"))
-    visitor.post("/datasets/adult/verification")
+def test_what_nobody_verified_is_said_and_what_somebody_did(shared: Service, reader: Visitor) -> None:
+    shared.open("adult")
+    assert "Nobody had the ledger replayed" in body_of(reader.page("/datasets/adult/report"))
+    reader.post("/datasets/adult/verification")
     for thread in threading.enumerate():
         if thread.name == "verification":
             thread.join()
-    made(service.authorize())
+    made(shared.authorize())
 
-    text = body_of(visitor.page("/datasets/adult/report"))
+    text = body_of(reader.page("/datasets/adult/report"))
 
     assert "Valid up to entry 1:" in text
     assert "Entries after that one have not been replayed." in text
-    heads = [service.shown(f"/v1/datasets/adult/entries/{number}")["hash"] for number in (1, 2)]
+    heads = [shared.shown(f"/v1/datasets/adult/entries/{number}")["hash"] for number in (1, 2)]
     assert all(head in text for head in heads)
 
 

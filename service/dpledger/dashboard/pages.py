@@ -72,8 +72,8 @@ class Pages:
 
     def render_report(self, report: dict[str, Any]) -> str:
         """A report as a page that needs no other file."""
-        sheets = [ASSETS[name].content.decode() for name in ("dashboard.css", "report.css")]
-        styles = Markup("\n".join(sheets))  # sheets of our own  # nosec B704
+        sheets = "\n".join(ASSETS[name].content.decode() for name in ("dashboard.css", "report.css"))
+        styles = Markup(sheets)  # sheets of our own  # nosec B704
         return self.render("report_file.html", report=report, styles=styles, version=__version__)
 
 
