@@ -13,6 +13,7 @@ __all__ = ["amounts_text", "bar_text", "percent_left", "table"]
 
 _DOWN, _UP = (decimal.Context(prec=4, rounding=way) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "mu_squared": "μ²", "pure_epsilon": "pure ε"}
+_NO_COORDINATES = {"fraction", "delta", "additive_delta", "indicative_epsilon"}
 _WIDTH = 24
 
 
@@ -31,15 +32,18 @@ def table(caption: str, rows: Iterable[tuple[str, object]]) -> str:
 def amounts_text(amounts: Mapping[str, Any], *, up: bool) -> str | None:
     """Amounts in the filter's own terms; None where there are none to show."""
     at = f" at δ = {_number(amounts['delta'], up)}" if amounts.get("delta") else ""
-    named = {name: amounts[name] for name in _SYMBOLS if amounts.get(name) is not None}
     found = [
-        f"{_SYMBOLS[name]} = {_number(value, up)}{at if name == 'epsilon' else ''}"
-        for name, value in named.items()
+        f"{_SYMBOLS.get(name, name)} = {_number(value, up)}{at if name == 'epsilon' else ''}"
+        for name, value in amounts.items()
+        if isinstance(value, float) and name not in _NO_COORDINATES
     ]
     found += [f"a Rényi curve over {len(amounts['orders'])} orders"] if amounts.get("orders") else []
     found += [_item_text(item, up) for item in amounts.get("items", ())]
     if "indicative_epsilon" in amounts:
         found.append(f"an indicative ε = {_number(amounts['indicative_epsilon'], up)}{at}")
+    found += (
+        [f"additive δ = {_number(amounts['additive_delta'], up)}"] if amounts.get("additive_delta") else []
+    )
     return ", ".join(found) or None
 
 

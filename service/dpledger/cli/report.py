@@ -81,8 +81,8 @@ def _show(found: Fields) -> None:
             ("theorem", rule["theorem"]),
             ("conditions", rule["conditions"]),
             ("source", rule["source"]),
-            ("spent", f"{percent_spent(1.0 - budget['fraction'])}, what is reserved included"),
-            ("reserved", f"{budget['reserved']['open']} open, {_amounts(budget['reserved'])}"),
+            ("spent", ", ".join([percent_spent(1.0 - budget["fraction"]), *_amounts(budget["spent"])])),
+            ("reserved", ", ".join([f"{budget['reserved']['open']} open", *_amounts(budget["reserved"])])),
             ("left", percent_left(budget["fraction"])),
             *_audit_pairs(budget),
             ("refused", f"{found['refusals']} requests"),
@@ -101,8 +101,11 @@ def _show(found: Fields) -> None:
         typer.echo(f"of {cut}, {len(found[cut])} are listed")
 
 
-def _amounts(amounts: Fields) -> str:
-    return coordinates_text({name: amounts[name] for name in amounts if name != "orders"}, number_up)
+def _amounts(amounts: Fields) -> list[str]:
+    """Amounts that are numbers of their own; curves are in the JSON, items in a table below."""
+    numbers = {name: value for name, value in amounts.items() if name not in ("orders", "items")}
+    found = coordinates_text(numbers, number_up)
+    return [found] if found else []
 
 
 def _audit_pairs(budget: Fields) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ Fields = Mapping[str, Any]
 MOST_SHOWN = 100
 """How many rows of each list a page shows; the JSON has them all."""
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "mu_squared": "μ²"}
+_NO_COORDINATES = {"fraction", "delta", "additive_delta", "indicative_epsilon"}
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,19 @@ def amounts_down(amounts: Fields) -> str:
 
 def headline(amounts: Fields) -> str:
     """The first term of a guarantee, which implies the others: ε at its δ, or ρ, or μ, or a curve."""
-    name = next((name for name in _SYMBOLS if name in amounts), None)
-    if name != "epsilon":
-        return amounts_up(
-            {each: amounts[each] for each in (name or "orders", "additive_delta") if each in amounts}
-        )
-    return amounts_up({each: amounts[each] for each in ("epsilon", "delta")})
+    first = next((name for name in _SYMBOLS if name in amounts), None)
+    if first is None:
+        return amounts_up(amounts)
+    beside = "delta" if first == "epsilon" else "additive_delta"
+    return amounts_up({name: amounts[name] for name in (first, beside) if name in amounts})
 
 
 def _amounts(amounts: Fields, shown: Callable[[float], str]) -> str:
     at = f" at δ = {shown(amounts['delta'])}" if "delta" in amounts else ""
     found = [
-        f"{symbol} = {shown(amounts[name])}{at if name == 'epsilon' else ''}"
-        for name, symbol in _SYMBOLS.items()
-        if name in amounts
+        f"{_SYMBOLS.get(name, name)} = {shown(value)}{at if name == 'epsilon' else ''}"
+        for name, value in amounts.items()
+        if isinstance(value, float) and name not in _NO_COORDINATES
     ]
     found += [f"a Rényi curve over {len(amounts['orders'])} orders"] if "orders" in amounts else []
     found += ["the items below"] if "items" in amounts else []

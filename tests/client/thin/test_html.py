@@ -138,4 +138,5 @@ def test_rounding_is_to_the_safe_side() -> None:
     assert amounts_text({"rho": 0.123449}, up=True) == "ρ = 0.1235"
     assert amounts_text({"rho": 0.123499}, up=False) == "ρ = 0.1234"
     assert percent_left(0.99999) == "99.9 %"
+    assert amounts_text({"new": 0.5, "additive_delta": 1e-7}, up=True) == "new = 0.5, additive δ = 1e-07"
     assert amounts_text({}, up=True) is None
