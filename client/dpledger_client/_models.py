@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpledger_client._calls import Answer
+from dpledger_client._html import amounts_text, bar_text, table
 
 __all__ = ["Budget", "Cost", "Granted", "Settlement", "as_budget", "as_cost", "as_settlement", "to_grant"]
 
@@ -84,6 +85,23 @@ class Budget:
     fraction: float
     guarantee: Mapping[str, Any] = field(default_factory=dict)
     """The largest limit ever in force, which is what is proven of all outputs together."""
+
+    def _repr_html_(self) -> str:
+        """The budget as a table, for notebooks."""
+        held = f"{self.reserved.get('open', 0)} open"
+        if self.reserved.get("open"):
+            held = ", ".join(filter(None, (held, amounts_text(self.reserved, up=True))))
+        return table(
+            f"Budget of {self.dataset} ({self.accounting}), true at entry {self.sequence}",
+            [
+                ("guarantee", amounts_text(self.guarantee, up=True)),
+                ("limit", amounts_text(self.limit, up=False)),
+                ("spent", amounts_text(self.spent, up=True)),
+                ("reserved", held),
+                ("remaining", amounts_text(self.remaining, up=False)),
+                ("left", bar_text(self.fraction)),
+            ],
+        )
 
 
 def as_cost(body: Mapping[str, Any]) -> Cost:

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer
+from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer, PartitionView
 from dpledger.storage.repository import SqlTransaction
 from tests.api.service import GAUSSIAN, ZCDP, Service, made, problem
 
@@ -72,6 +72,47 @@ def test_partitions_may_have_a_budget_of_their_own(service: Service) -> None:
     assert [spend(service, name) for name in ["small", "small", "plain", "plain"]] == [201, 409, 201, 201]
     assert spend(service, None) == 409
     service.verified("users")
+
+
+def test_a_partition_shows_what_a_record_in_it_bears(service: Service) -> None:
+    opened(service)
+    for partition in ("ann", None):
+        assert spend(service, partition) == 201
+
+    ann, bob = (service.shown(f"{PATH}/{name}") for name in ("ann", "bob"))
+
+    for each in (ann, bob):
+        PartitionView.model_validate(each)
+        listed = service.shown(PATH)["items"][each["number"]]
+        assert listed["remaining"]["fraction"] == each["fraction"] == each["remaining"]["fraction"]
+        assert each["remaining"]["rho"] <= each["limit"]["rho"] - each["spent"]["rho"]
+    assert (ann["spent"]["rho"], bob["spent"]["rho"]) == (0.25, 0.125)
+    assert service.get(f"{PATH}/nobody").json()["kind"] == "partition"
+
+
+def test_under_a_private_key_a_partition_bears_the_largest_other_too(service: Service) -> None:
+    opened(service, partition_key="private")
+    for partition in ("ann", "ann", "bob"):
+        assert spend(service, partition) == 201
+
+    spent = {name: service.shown(f"{PATH}/{name}")["spent"]["rho"] for name in ("ann", "bob", "cem")}
+
+    assert spent["ann"] == spent["bob"] == pytest.approx(0.375)
+    assert spent["cem"] == pytest.approx(0.25)
+    assert spent["ann"] >= 0.375
+    assert spent["cem"] >= 0.25
+
+
+def test_a_budget_of_its_own_limits_what_a_partition_shows(service: Service) -> None:
+    service.open("users", ZCDP)
+    made(service.post(PATH, {"names": ["a/b"], "budget": {"accounting": "zcdp", "rho": 0.2}}))
+    assert spend(service, "a/b") == 201
+
+    shown = service.shown(f"{PATH}/a%2Fb")
+
+    assert (shown["name"], shown["limit"]["rho"], shown["own_budget"]["rho"]) == ("a/b", 0.2, 0.2)
+    assert shown["remaining"]["rho"] <= 0.2 - 0.125
+    assert shown["fraction"] == shown["remaining"]["fraction"] == pytest.approx(0.375)
 
 
 def test_what_is_left_is_never_more_than_the_dataset_has(service: Service) -> None:

@@ -16,8 +16,9 @@ NEEDED = {
         " get /v1/datasets/{dataset}/budget, get /v1/datasets/{dataset}/entries,"
         " get /v1/datasets/{dataset}/entries/{sequence}, get /v1/datasets/{dataset}/runs,"
         " get /v1/datasets/{dataset}/verification, get /v1/datasets/{dataset}/export,"
-        " get /v1/datasets/{dataset}/deployment,"
-        " get /v1/datasets/{dataset}/partitions, post /v1/datasets/{dataset}/forecast,"
+        " get /v1/datasets/{dataset}/deployment, get /v1/datasets/{dataset}/report,"
+        " get /v1/datasets/{dataset}/partitions, get /v1/datasets/{dataset}/partitions/{partition},"
+        " post /v1/datasets/{dataset}/forecast,"
         " get /v1/datasets/{dataset}/reservations, get /v1/reservations/{reservation}"
     ),
     "spend": (
@@ -35,7 +36,14 @@ NEEDED = {
 """By scope, the routes that need it; each scope includes the ones before it."""
 SCOPE_OF = {route: scope for scope, routes in NEEDED.items() for route in routes.split(", ")}
 RANKS = list(NEEDED)
-PLACES = {"dataset": "adult", "allocation": "a", "sequence": "1", "reservation": "adult~1", "token": "a"}
+PLACES = {
+    "dataset": "adult",
+    "allocation": "a",
+    "partition": "a",
+    "sequence": "1",
+    "reservation": "adult~1",
+    "token": "a",
+}
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,7 @@ def test_the_command_line_opens_and_shows_it(place: tuple[Service, str]) -> None
     assert "pure-sum, ε = 1" in shown
     assert "ε = 0.749999 (74.9 %)" in shown
     assert "pure_epsilon = 0.25" in run_command("dataset", "budget", "adult", *target).out
+    assert "pure_epsilon = 0.25" in run_command("report", "adult", *target).out
     history = run_command("entries", "adult", *target).out
     assert "authorized" in history
     assert "74.9 %" in history
@@ -115,5 +116,8 @@ def test_the_dashboard_draws_it(place: tuple[Service, str]) -> None:
     assert ">74.9 %</span> left" in page
     assert "25.0 %" in section(page, "runs")
     assert "pure-sum" in visitor.page()
+    assert "Spent, reservations included</th><td>25.0 % of it: pure_epsilon = 0.25" in visitor.page(
+        "/datasets/adult/report"
+    )
     for path in ("/datasets/adult/run?name=run-1", "/datasets/adult/entries/1", "/datasets/adult/entries/2"):
         assert visitor.page(path)

@@ -281,6 +281,8 @@ PAGES = {
     "plan": "/datasets/income",
     "run": "/datasets/adult/run?name=agd-1",
     "entry": "/datasets/adult/entries/2",
+    "report": "/datasets/adult/report",
+    "report-plan": "/datasets/income/report",
 }
 
 

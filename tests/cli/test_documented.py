@@ -17,7 +17,8 @@ WANTED = {
     *("serve", "migrate", "backup", "restore", "token create", "token list", "token revoke"),
     *("dataset open", "dataset list", "dataset show", "dataset budget", "dataset runs"),
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
-    *("cost", "convert", "calibrate", "forecast", "registry"),
+    *("cost", "convert", "calibrate", "forecast", "registry", "report"),
+    *("partition open", "partition list", "partition show", "reservation list", "reservation settle"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
 }
 

@@ -13,7 +13,13 @@ from dpledger.dashboard.verification import Verdict, Verifier
 from tests.api.service import Service, made
 from tests.dashboard.visitor import ORIGIN, Visitor
 
-PROTECTED = ("/", "/datasets/adult", "/datasets/adult/run?name=r", "/datasets/adult/entries/1")
+PROTECTED = (
+    "/",
+    "/datasets/adult",
+    "/datasets/adult/report",
+    "/datasets/adult/run?name=r",
+    "/datasets/adult/entries/1",
+)
 
 
 @pytest.fixture
@@ -302,7 +308,8 @@ def test_a_ledger_that_was_altered_is_shown_as_not_valid(
     service: Service, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.open()
-    found: dict[str, Any] = {"sequence": 1, "valid": False, "problems": ["entry 2: its <hash> is wrong"]}
+    problems = ["entry 2: its <hash> is wrong"]
+    found: dict[str, Any] = {"sequence": 1, "valid": False, "problems": problems, "head": None}
     monkeypatch.setattr(service.app.state.services.reader, "verification", lambda *_: found)
 
     visitor.post("/datasets/adult/verification")
@@ -315,7 +322,7 @@ def test_one_verification_runs_at_a_time(
 ) -> None:
     service.open()
     release = threading.Event()
-    found: dict[str, Any] = {"sequence": 1, "valid": True, "problems": []}
+    found: dict[str, Any] = {"sequence": 1, "valid": True, "problems": [], "head": "00" * 32}
 
     def wait(_name: str, progress: Any) -> dict[str, Any]:
         progress(5_000, 9_000)

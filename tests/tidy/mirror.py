@@ -105,6 +105,7 @@ _LINES = (
     ("api/test_guarantee.py", f"{_SERVICE}/ledger", "planning"),
     ("api/test_deployments.py", f"{_SERVICE}/ledger", "deployment"),
     ("api/test_entries.py", f"{_SERVICE}/ledger", "reader"),
+    ("api/test_reports.py", f"{_SERVICE}/ledger", "report"),
     ("api/test_datasets.py", f"{_SERVICE}/ledger", "service"),
     # Storage.
     ("storage/test_engines.py", f"{_SERVICE}/storage/engine", "session"),
@@ -112,6 +113,7 @@ _LINES = (
     ("storage/test_migrate.py", f"{_SERVICE}/storage", "tables"),
     ("storage/test_alerts.py", f"{_SERVICE}/storage/read_models", "fractions"),
     ("dashboard/test_overview.py", f"{_SERVICE}/storage/read_models", "dashboard"),
+    ("api/test_reports.py", f"{_SERVICE}/storage/read_models", "report"),
     ("dashboard/test_overview.py", f"{_SERVICE}/storage/repositories", "refusals run_totals runs"),
     (
         "storage/test_repository.py",

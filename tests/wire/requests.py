@@ -93,6 +93,7 @@ def session() -> Iterator[Request]:
     yield from _share(post)
     yield from _draft()
     yield from _tune(post)
+    yield from _report()
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -413,3 +414,10 @@ def _tune(post: Any) -> Iterator[Request]:
     yield post("/v1/datasets/zcdp-rho/authorizations", _spend(tuned))
     poisson = {"mechanism": "tuned", "law": "poisson", "mean": 3.0, "candidates": [[score], [trial]]}
     yield Request("POST", "/v1/costs", {"releases": [poisson], "adjacency": "add-remove", "orders": [2.0]})
+
+
+def _report() -> Iterator[Request]:
+    for name in ("a", "own", "nobody"):
+        yield Request("GET", f"/v1/datasets/parts/partitions/{name}")
+    for name in ("zcdp-approx", "gdp-mu", "plan-items", "shared", "fixed", "nobody"):
+        yield Request("GET", f"/v1/datasets/{name}/report")

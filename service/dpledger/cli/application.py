@@ -10,8 +10,11 @@ from dpledger.cli.backups import backup, restore
 from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
+from dpledger.cli.partitions import partitions
 from dpledger.cli.queries import calibrate, convert, cost, forecast
 from dpledger.cli.registry import registry
+from dpledger.cli.report import report
+from dpledger.cli.reservations import reservations
 from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
 
@@ -42,11 +45,13 @@ def dpledger(
 
 
 _OPERATING = (serve, migrate, backup, restore)
-_HISTORY = (entries, verify, accept_rollback, export, registry)
+_HISTORY = (entries, verify, accept_rollback, export, report, registry)
 for command in (*_OPERATING, *_HISTORY, cost, convert, calibrate, forecast):
     app.command()(command)
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")
+app.add_typer(partitions, name="partition")
+app.add_typer(reservations, name="reservation")
 app.add_typer(allocations, name="allocation")
 
 

@@ -1,13 +1,12 @@
 """``dpledger dataset``: open and list datasets, show what is left, change a budget."""
 
 import enum
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from dpledger.cli.formatting import number, parse_description
-from dpledger.cli.items import SYMBOLS, show_planned_items, show_used_items
+from dpledger.cli.items import coordinates_text, show_curve, show_planned_items, show_used_items
 from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
 from dpledger.cli.output import (
     amount_text,
@@ -38,7 +37,6 @@ Budget = Annotated[
         help="Filter and limit: @plan.json, zcdp:rho=0.5, gdp:mu=0.7, rdp:epsilon=1,delta=1e-6 or JSON.",
     ),
 ]
-_NO_COORDINATES = {"fraction", "open", "delta", "additive_delta", "indicative_epsilon"}
 
 
 class Adjacency(enum.Enum):
@@ -186,17 +184,20 @@ def show_budget(
     show_pairs(
         [
             ("dataset", f"{found['dataset']}, true at entry {found['sequence']}"),
-            ("limit", _coordinates(found["limit"], number_down)),
+            ("limit", coordinates_text(found["limit"], number_down)),
             ("guarantee", guarantee_text(found["guarantee"])),
-            ("spent", f"{_coordinates(found['spent'], number_up)}{_of_which(found)}"),
-            ("reserved", f"{found['reserved']['open']} open, {_coordinates(found['reserved'], number_up)}"),
-            ("remaining", _coordinates(found["remaining"], number_down)),
+            ("spent", f"{coordinates_text(found['spent'], number_up)}{_of_which(found)}"),
+            (
+                "reserved",
+                f"{found['reserved']['open']} open, {coordinates_text(found['reserved'], number_up)}",
+            ),
+            ("remaining", coordinates_text(found["remaining"], number_down)),
             ("left", percent_left(found["fraction"])),
             ("planned", _planned(found.get("plan"))),
             ("allocations", _allocations_text(found.get("allocations"))),
         ]
     )
-    _show_curve(found)
+    show_curve(found)
     show_used_items(found)
     return None
 
@@ -216,36 +217,6 @@ def _allocations_text(counts: Fields | None) -> str | None:
 
 def _of_which(found: Fields) -> str:
     return ", what is reserved included" if found["reserved"]["open"] else ""
-
-
-def _show_curve(found: Fields) -> None:
-    """Limit, spent and left at every order that has room at all."""
-    orders = found["limit"].get("orders")
-    if orders is None:
-        return
-    parts = [found[part]["epsilons"] for part in ("limit", "spent", "remaining")]
-    rows = [
-        [f"{order:.6g}", number_down(limit), number_up(spent), number_down(left)]
-        for order, limit, spent, left in zip(orders, *parts, strict=True)
-        if limit > 0.0
-    ]
-    show_table(("order>", "limit ε>", "spent ε>", "left ε>"), rows, "no order has any room")
-
-
-def _coordinates(amounts: Fields, shown: Callable[[float], str]) -> str:
-    """Numbers of their own, such as ρ, μ² or ε; curves and items are shown in a table below."""
-    found = [
-        f"{SYMBOLS.get(name, name)} = {shown(value)}"
-        for name, value in amounts.items()
-        if name not in _NO_COORDINATES and isinstance(value, float)
-    ]
-    if "indicative_epsilon" in amounts:
-        found.append(f"an indicative ε = {shown(amounts['indicative_epsilon'])}")
-    found += [f"δ = {amounts['delta']:g}"] if "delta" in amounts else []
-    found += ["its curve below"] if "orders" in amounts else []
-    found += ["its items below"] if "items" in amounts else []
-    found += [f"additive δ = {shown(amounts['additive_delta'])}"] if amounts.get("additive_delta") else []
-    return ", ".join(found)
 
 
 @datasets.command("runs")

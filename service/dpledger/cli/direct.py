@@ -30,6 +30,7 @@ from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
+from dpledger.ledger.report import verified_report
 from dpledger.queries.forecast import charge_query, forecast, read_state
 from dpledger.settings import DEFAULT_DATABASE, InvalidSettings, Settings, variable
 from dpledger.storage import migrate
@@ -96,6 +97,13 @@ class Direct:
         """Whether the chain holds, checked entry by entry, and whether the ledger is behind its mark."""
         with self._reading() as reader, self._compared_with_marks():
             return reader.verification(name, progress)
+
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed and compared with its mark."""
+        with one_line_failures():
+            storage = self._open()
+            with self._compared_with_marks():
+                return verified_report(storage, name, SystemClock().now_us(), progress)
 
     def lost(self) -> list[Fields]:
         """Verdicts on datasets that have a high-water mark and are gone."""
@@ -217,6 +225,33 @@ class Direct:
         """Give back an allocation from which nothing was released."""
         with contextlib.closing(self._application()) as application:
             return application.return_allocation(name, allocation, body, key)
+
+    def partitions(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of partitions with what each has left."""
+        with self._reading() as reader:
+            found = reader.partitions(name, number_after(cursor, first=-1), limit + 1)
+            return page(found, limit, lambda item: item["number"])
+
+    def partition(self, name: str, partition: str) -> Fields:
+        """One partition."""
+        with self._reading() as reader:
+            return reader.partition(name, partition)
+
+    def open_partitions(self, name: str, body: Fields, key: str) -> Fields:
+        """Open partitions under an idempotency key, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.open_partitions(name, body, key)
+
+    def reservations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of open reservations."""
+        with self._reading() as reader:
+            found = reader.reservations(name, number_after(cursor), limit + 1)
+            return page(found, limit, lambda item: item["id"].rpartition("~")[2])
+
+    def settle(self, reservation: str, body: Fields, key: str) -> Fields:
+        """Close a reservation, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.settle(reservation, body, key)
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""

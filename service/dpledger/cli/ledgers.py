@@ -67,6 +67,10 @@ class Ledger(Protocol):
         """Whether the chain holds; ``progress`` receives entries done and to do, where that is known."""
         ...
 
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed; ``progress`` as for a verification."""
+        ...
+
     def lost(self) -> list[Fields]:
         """Verdicts on datasets that have a high-water mark and are gone, where the marks can be seen."""
         ...
@@ -117,6 +121,26 @@ class Ledger(Protocol):
 
     def return_allocation(self, name: str, allocation: str, body: Fields, key: str) -> Fields:
         """Give back an allocation from which nothing was released."""
+        ...
+
+    def partitions(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of partitions with what each has left."""
+        ...
+
+    def partition(self, name: str, partition: str) -> Fields:
+        """One partition."""
+        ...
+
+    def open_partitions(self, name: str, body: Fields, key: str) -> Fields:
+        """Open partitions under an idempotency key."""
+        ...
+
+    def reservations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of open reservations."""
+        ...
+
+    def settle(self, reservation: str, body: Fields, key: str) -> Fields:
+        """Close a reservation with the number of repetitions that ran."""
         ...
 
     def tokens(self, limit: int, cursor: str | None) -> Page:

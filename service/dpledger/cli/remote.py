@@ -100,6 +100,10 @@ class Remote:
         """Whether the chain holds; how far the service is, it does not say."""
         return self._json("GET", f"{_dataset(name)}/verification", seconds=_LONG_SECONDS)
 
+    def report(self, name: str, progress: Progress) -> Fields:
+        """What an auditor asks of a dataset, its ledger replayed."""
+        return self._json("GET", f"{_dataset(name)}/report", seconds=_LONG_SECONDS)
+
     def export(self, name: str) -> Iterator[bytes]:
         """Every entry as a line of JSON, in the pieces that arrive."""
         path, waiting = f"{_dataset(name)}/export", httpx2.Timeout(_LONG_SECONDS, connect=_CONNECT_SECONDS)
@@ -159,6 +163,31 @@ class Remote:
         """Give back an allocation from which nothing was released."""
         part = _segment("allocation", allocation)
         return self._send_idempotent(f"{_dataset(name)}/allocations/{part}/return", body, key)
+
+    def partitions(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of partitions with what each has left."""
+        return self._json("GET", f"{_dataset(name)}/partitions", params=_drop_none(limit=limit, next=cursor))
+
+    def partition(self, name: str, partition: str) -> Fields:
+        """One partition; its name may hold a stroke."""
+        if not partition.strip("."):
+            raise Failed(ExitCode.NOT_FOUND, f"{json.dumps(partition)} cannot stand in an address")
+        return self._json("GET", f"{_dataset(name)}/partitions/{quote(partition, safe='', errors='replace')}")
+
+    def open_partitions(self, name: str, body: Fields, key: str) -> Fields:
+        """Open partitions under an idempotency key."""
+        return self._send_idempotent(f"{_dataset(name)}/partitions", body, key)
+
+    def reservations(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of open reservations."""
+        return self._json(
+            "GET", f"{_dataset(name)}/reservations", params=_drop_none(limit=limit, next=cursor)
+        )
+
+    def settle(self, reservation: str, body: Fields, key: str) -> Fields:
+        """Close a reservation with the number of repetitions that ran."""
+        held = _segment("reservation", reservation)
+        return self._send_idempotent(f"/v1/reservations/{held}/settlement", body, key)
 
     def tokens(self, limit: int, cursor: str | None) -> Page:
         """A page of tokens without their secrets."""

@@ -53,6 +53,7 @@ def _plotly() -> Path:
 ASSETS = {
     "dashboard.css": Asset(_FOLDER / "dashboard.css", "text/css; charset=utf-8"),
     "dashboard.js": Asset(_FOLDER / "dashboard.js", "text/javascript; charset=utf-8"),
+    "report.css": Asset(_FOLDER / "report.css", "text/css; charset=utf-8"),
     "icon.svg": Asset(_FOLDER / "icon.svg", "image/svg+xml"),
     "plotly.min.js": Asset(_plotly(), "text/javascript; charset=utf-8"),
 }

@@ -10,7 +10,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from dpledger import __version__
 from dpledger.dashboard import formatting as wording
+from dpledger.dashboard import report as reporting
 from dpledger.dashboard.assets import ASSETS, plotly_style_id
 from dpledger.dashboard.views import Left
 
@@ -36,10 +38,16 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters |= {
+            "amounts_down": reporting.amounts_down,
+            "amounts_up": reporting.amounts_up,
+            "change": reporting.change_text,
             "count": wording.count,
+            "described_step": reporting.described_step,
+            "headline": reporting.headline,
             "instant": wording.instant_text,
             "iso": wording.instant_iso,
             "left": wording.left_percent,
+            "moment": reporting.moment_text,
             "number": wording.number,
             "pretty": wording.pretty,
             "rounded_down": wording.rounded_down,
@@ -48,6 +56,8 @@ class Pages:
             "step": wording.step_text,
         }
         self._environment.globals |= {
+            "item_rows": reporting.item_rows,
+            "most_shown": reporting.MOST_SHOWN,
             "left_bar": left_bar,
             "minute": _minute,
             "plotly_style_id": plotly_style_id(),
@@ -59,6 +69,12 @@ class Pages:
     def render(self, template: str, **values: Any) -> str:
         """One page."""
         return self._environment.get_template(template).render(values)
+
+    def render_report(self, report: dict[str, Any]) -> str:
+        """A report as a page that needs no other file."""
+        sheets = "\n".join(ASSETS[name].content.decode() for name in ("dashboard.css", "report.css"))
+        styles = Markup(sheets)  # sheets of our own  # nosec B704
+        return self.render("report_file.html", report=report, styles=styles, version=__version__)
 
 
 def left_bar(left: Left, wide: bool = False) -> Markup:

@@ -16,11 +16,13 @@ from dpledger.auth.gatekeeper import Caller
 from dpledger.auth.scopes import Scope
 from dpledger.dashboard.assets import ASSETS, asset_response
 from dpledger.dashboard.pages import Pages
+from dpledger.dashboard.report import verification_of
 from dpledger.dashboard.security import COOKIE, check_same_origin
 from dpledger.dashboard.services import Services
 from dpledger.dashboard.verification import Verifier
 from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
 from dpledger.ledger.model.entries import EntryKind
+from dpledger.ledger.report import MOST_ROWS, report_document
 from dpledger.storage.read_models.dashboard import Cursor, reader
 from dpledger.storage.read_models.fractions import WHOLE
 
@@ -157,6 +159,15 @@ def _more(query: EntryQuery) -> str:
     return urlencode({name: value for name, value in named.items() if value})
 
 
+def get_report(request: Request) -> Response:
+    """A dataset's report; what replaying found is of the last time that somebody asked for it."""
+    caller, name = _caller(request), request.path_params["dataset"]
+    services, verdict = _services(request), _verifier(request).last(name)
+    rows, now_us = services.storage.report(name, MOST_ROWS), services.clock.now_us()
+    report = report_document(rows, now_us, verification_of(name, verdict))
+    return HTMLResponse(_render(request, "report.html", caller, report=report))
+
+
 def get_run(request: Request) -> Response:
     """One run of a dataset."""
     caller, name = _caller(request), request.path_params["dataset"]
@@ -281,6 +292,7 @@ ROUTES = [
     Route("/login", post_login, methods=["POST"]),
     Route("/logout", post_logout, methods=["POST"]),
     Route("/datasets/{dataset}", get_dataset),
+    Route("/datasets/{dataset}/report", get_report),
     Route("/datasets/{dataset}/run", get_run),
     Route("/datasets/{dataset}/entries/{sequence:int}", get_entry),
     Route("/datasets/{dataset}/verification", post_verification, methods=["POST"]),

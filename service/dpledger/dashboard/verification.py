@@ -30,6 +30,7 @@ class Verdict:
     sequence: int = 0
     valid: bool = False
     problems: tuple[str, ...] = ()
+    head: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -72,6 +73,7 @@ class Verifier:
                 "sequence": found["sequence"],
                 "valid": found["valid"],
                 "problems": tuple(found["problems"]),
+                "head": found["head"],
             }
         except Exception:  # a thread's error reaches nobody: the page must show it
             logger.exception("a verification could not be finished")

@@ -33,6 +33,7 @@ __all__ = [
     "NewEntry",
     "Refusal",
     "Renderer",
+    "ReportRows",
     "ReservationRow",
     "RunRow",
     "Storage",
@@ -165,6 +166,23 @@ class Held:
     def amounts(self) -> Floats:
         """All of it together, rounded up."""
         return scale(self.charge.amounts, self.times, Direction.UP)
+
+
+class ReportRows(NamedTuple):
+    """What a dataset's report is made of, read at one moment.
+
+    ``changes`` are budget changes and accepted rollbacks, ``refusals`` how many spends were refused.
+    """
+
+    row: DatasetRow
+    runs: list[RunRow]
+    purposes: list[RunRow]
+    held: list[Held]
+    changes: list[StoredEntry]
+    charges: list[Charge]
+    allocations: list[Allocation]
+    allocation_counts: tuple[int, int]
+    refusals: int
 
 
 @dataclass(frozen=True)
@@ -369,6 +387,10 @@ class Storage(Protocol):
         """Partitions by number."""
         ...
 
+    def partition(self, dataset_id: int, name: str) -> Partition | None:
+        """One partition as last committed; None where there is none of this name."""
+        ...
+
     def allocation(self, dataset_id: int, name: str) -> Allocation | None:
         """One allocation as last committed, returned ones too; None where there is none of this name."""
         ...
@@ -379,6 +401,10 @@ class Storage(Protocol):
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
         """How many allocations are open, and how many were returned."""
+        ...
+
+    def report(self, name: str, most: int) -> ReportRows:
+        """What a dataset's report is made of, with at most so many rows of each kind; raises NotFound."""
         ...
 
     def ready(self) -> dict[str, Any]:

@@ -24,7 +24,15 @@ from dpledger.ledger.model.state import ExactTotals, LedgerState, Partition, add
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 
-__all__ = ["LedgerReader"]
+__all__ = [
+    "LedgerReader",
+    "Progress",
+    "allocation_fields",
+    "budget_fields",
+    "dataset_fields",
+    "entry_fields",
+    "run_fields",
+]
 
 _PAGE = 1000
 _ATTEMPTS = 3
@@ -56,41 +64,19 @@ class LedgerReader:
 
     def dataset(self, name: str) -> dict[str, Any]:
         """One dataset with its budget and what is left."""
-        return _dataset_fields(self._storage.dataset(name))
+        return dataset_fields(self._storage.dataset(name))
 
     def datasets(self, after: str, limit: int, search: str | None = None) -> list[dict[str, Any]]:
         """Datasets by name."""
-        return [_dataset_fields(row) for row in self._storage.datasets(after, limit, search)]
+        return [dataset_fields(row) for row in self._storage.datasets(after, limit, search)]
 
     def budget(self, name: str, delta: float | None = None) -> dict[str, Any]:
         """Limit, spent, reserved and remaining, true at the sequence number given with them."""
         state = self._storage.dataset(name).state
-        budget, committed, shown = state.budget, state.committed_for(None), state.shown_for(None)
-        at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
-        whole = state.whole
-        found = {
-            "dataset": name,
-            "sequence": state.sequence,
-            "accounting": budget.accounting,
-            "limit": {**budget.target, **_coordinates(budget, budget.limits)},
-            "guarantee": {**guarantee_fields(state), **_coordinates(budget, state.guarantee.limits)},
-            "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
-            "reserved": {**_coordinates(budget, whole.shown_reserved), "open": whole.open_reservations},
-            "remaining": {
-                **state.remaining(None),
-                **_coordinates(budget, _room(budget, committed)),
-            },
-            "fraction": budget.fraction_left(committed),
-            **budget.filter.analysis(budget),
-        }
-        return {**found, **self._allocation_sums(state)} if budget.filter.allocates else found
-
-    def _allocation_sums(self, state: LedgerState) -> dict[str, Any]:
-        """What a shared budget has handed out, and to how many allocations."""
-        taken, returned = self._storage.allocation_counts(state.dataset_id)
-        amounts = state.budget.filter.coordinates(state.budget, state.shown_for(None))
-        counts = {"open": taken, "returned": returned}
-        return {"remaining": state.remaining(None), "allocated": amounts, "allocations": counts}
+        allocates = state.budget.filter.allocates
+        return budget_fields(
+            state, delta, self._storage.allocation_counts(state.dataset_id) if allocates else (0, 0)
+        )
 
     def deployment(self, name: str, details: DeploymentDetails) -> dict[str, Any]:
         """The dataset's entry for the Differential Privacy Deployments Registry, as a draft."""
@@ -102,7 +88,7 @@ class LedgerReader:
         """Allocations in the order in which they were opened, with what each has left."""
         state = self._storage.dataset(name).state
         found = self._storage.allocations(state.dataset_id, after, limit)
-        return [_allocation_fields(name, each) for each in found]
+        return [allocation_fields(name, each) for each in found]
 
     def allocation(self, name: str, allocation: str, delta: float | None = None) -> dict[str, Any]:
         """One allocation with limit, spent, reserved and remaining; raises NotFound."""
@@ -116,7 +102,7 @@ class LedgerReader:
         at = found.delta if delta is None else check_open_unit("delta", delta)
         left = np.zeros(budget.size) if found.returned else _room(budget, committed)
         return {
-            **_allocation_fields(name, found),
+            **allocation_fields(name, found),
             "limit": {**budget.target, **_coordinates(budget, budget.limits)},
             "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
             "reserved": {**_coordinates(budget, totals.shown_reserved), "open": totals.open_reservations},
@@ -141,7 +127,7 @@ class LedgerReader:
         """What each run has spent."""
         state = self._storage.dataset(name).state
         rows, held = self._storage.runs(state.dataset_id, after, limit), self._storage.held(state.dataset_id)
-        return [_run_fields(state, row, [each for each in held if each.run == row.name]) for row in rows]
+        return [run_fields(state, row, [each for each in held if each.run == row.name]) for row in rows]
 
     def reservations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Open reservations."""
@@ -176,6 +162,34 @@ class LedgerReader:
             }
             for each in found
         ]
+
+    def partition(self, name: str, partition: str) -> dict[str, Any]:
+        """One partition with limit, spent, reserved and remaining; raises NotFound.
+
+        Spent and remaining are those of a record in it: what was spent on the whole is included, and under a
+        private key the most that another partition may have added.
+        """
+        state = self._storage.dataset(name).state
+        found = self._storage.partition(state.dataset_id, partition)
+        if found is None:
+            raise NotFound("partition", partition)
+        budget, committed = state.budget, state.committed_for(found)
+        shown, limits = state.display_budget(found), found.limits(budget)
+        left = np.maximum(0.0, np.nextafter(found.limits_below(budget) - committed, -np.inf))
+        held = {**_coordinates(budget, found.totals.shown_reserved), "open": found.totals.open_reservations}
+        return {
+            "dataset": name,
+            "sequence": state.sequence,
+            "name": found.name,
+            "number": found.number,
+            "accounting": budget.accounting,
+            "own_budget": None if found.budget is None else found.budget.shown,
+            "limit": {**shown.target, **_coordinates(budget, limits)},
+            "spent": _coordinates(budget, state.shown_for(found)),
+            "reserved": held,
+            "remaining": {**state.remaining(found), **_coordinates(budget, left)},
+            "fraction": state.fraction_left(found),
+        }
 
     def verification(self, name: str, progress: Progress | None = None) -> dict[str, Any]:
         """Replay every entry; report the first broken link, or every total that differs."""
@@ -312,7 +326,8 @@ def _verdict(
     return {"dataset": name, "sequence": sequence, "valid": valid, "problems": problems, "head": head}
 
 
-def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
+def dataset_fields(row: DatasetRow) -> dict[str, Any]:
+    """A dataset as it is shown."""
     state = row.state
     return {
         "name": state.name,
@@ -332,7 +347,40 @@ def _dataset_fields(row: DatasetRow) -> dict[str, Any]:
     }
 
 
-def _allocation_fields(name: str, allocation: Allocation) -> dict[str, Any]:
+def budget_fields(
+    state: LedgerState, delta: float | None, allocation_counts: tuple[int, int]
+) -> dict[str, Any]:
+    """A budget as it stands; ``allocation_counts`` are those open and returned, under a shared budget."""
+    budget, committed, shown = state.budget, state.committed_for(None), state.shown_for(None)
+    at = budget.target.get("delta") if delta is None else check_open_unit("delta", delta)
+    whole = state.whole
+    found = {
+        "dataset": state.name,
+        "sequence": state.sequence,
+        "accounting": budget.accounting,
+        "limit": {**budget.target, **_coordinates(budget, budget.limits)},
+        "guarantee": {**guarantee_fields(state), **_coordinates(budget, state.guarantee.limits)},
+        "spent": {**_coordinates(budget, shown), **_running(budget, committed, at)},
+        "reserved": {**_coordinates(budget, whole.shown_reserved), "open": whole.open_reservations},
+        "remaining": {
+            **state.remaining(None),
+            **_coordinates(budget, _room(budget, committed)),
+        },
+        "fraction": budget.fraction_left(committed),
+        **budget.filter.analysis(budget),
+    }
+    return {**found, **_allocation_sums(state, *allocation_counts)} if budget.filter.allocates else found
+
+
+def _allocation_sums(state: LedgerState, taken: int, returned: int) -> dict[str, Any]:
+    """What a shared budget has handed out, and to how many allocations."""
+    amounts = state.budget.filter.coordinates(state.budget, state.shown_for(None))
+    counts = {"open": taken, "returned": returned}
+    return {"remaining": state.remaining(None), "allocated": amounts, "allocations": counts}
+
+
+def allocation_fields(name: str, allocation: Allocation) -> dict[str, Any]:
+    """An allocation as it is listed."""
     return {
         "id": identifier(name, allocation.sequence),
         "name": allocation.name,
@@ -404,7 +452,7 @@ def _charge_fields(charge: Charge) -> dict[str, Any]:
     }
 
 
-def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
+def run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
     """A run's sums. On partitions they add up over disjoint records: none bears more than the worst does."""
     budget = state.budget
     if budget.filter.allocates:

@@ -26,6 +26,7 @@ from dpledger.ledger.ports import (
     NewDataset,
     NewEntry,
     Refusal,
+    ReportRows,
     ReservationRow,
     RunRow,
     StoredAnswer,
@@ -35,6 +36,7 @@ from dpledger.storage import migrate
 from dpledger.storage.engine.codec import entry_key
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.session import Database, Session, queries_in_list, select_in_list
+from dpledger.storage.read_models.report import report_rows
 from dpledger.storage.repositories import allocations as allocation_rows
 from dpledger.storage.repositories import budgets, charges, refusals, reservations, runs, tokens
 from dpledger.storage.repositories import datasets as states
@@ -389,6 +391,15 @@ class SqlStorage:
             size = states.budget_of(session, dataset_id).size
             return partition_rows.partitions_page(session, dataset_id, after, limit, size)
 
+    def partition(self, dataset_id: int, name: str) -> Partition | None:
+        """One partition as last committed; None where there is none of this name."""
+        with self.database.read() as session:
+            size = states.budget_of(session, dataset_id).size
+            try:
+                return partition_rows.find_partitions(session, dataset_id, [name], size)[name]
+            except NotFound:
+                return None
+
     def allocation(self, dataset_id: int, name: str) -> Allocation | None:
         """One allocation as last committed, returned ones too; None where there is none of this name."""
         with self.database.read() as session:
@@ -406,6 +417,11 @@ class SqlStorage:
         """How many allocations are open, and how many were returned."""
         with self.database.read() as session:
             return allocation_rows.count_allocations(session, dataset_id)
+
+    def report(self, name: str, most: int) -> ReportRows:
+        """What a dataset's report is made of, with at most so many rows of each kind; raises NotFound."""
+        with self.database.read() as session:
+            return report_rows(session, name, most)
 
     def ready(self) -> dict[str, Any]:
         """What /readyz reports; raises Unavailable."""

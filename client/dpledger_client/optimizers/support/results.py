@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from dpledger_client._arrays import Floats
+from dpledger_client._html import amounts_text, bar_text, table
 from dpledger_client._models import Cost, Granted
 from dpledger_client.errors import BudgetExhausted
 from dpledger_client.releases import Release
@@ -79,6 +80,7 @@ class Record(NamedTuple):
     details: Mapping[str, Any]
 
 
+_MOST_SUMMED = 10_000
 Noted: TypeAlias = tuple[Granted, tuple[Release, ...], Sample, int | None]
 """What :meth:`Charge.of` takes."""
 
@@ -226,6 +228,29 @@ class Result(Charged):
     remaining: Mapping[str, Any] = field(repr=False)
     refusal: BudgetExhausted | None = field(default=None, repr=False)
     plan: Any = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str:
+        """What came out and what it cost, as a table for notebooks."""
+        left = self.remaining.get("fraction")
+        return table(
+            f"{self.method}: {self.stop_reason}",
+            [
+                ("message", self.message),
+                ("iterations", self.iterations),
+                ("parameters", np.size(self.w)),
+                ("spent", self._spent_text()),
+                ("remaining", amounts_text(self.remaining, up=False)),
+                ("left", None if left is None else bar_text(left)),
+            ],
+        )
+
+    def _spent_text(self) -> str | None:
+        """The sum of all charges; None where they are too many to add up each time a cell is shown."""
+        if len(self.history) > _MOST_SUMMED:
+            return None
+        cost = self.spent
+        named = {name: getattr(cost, name) for name in ("pure_epsilon", "rho", "mu")}
+        return amounts_text({**named, "orders": cost.orders}, up=True) or "nothing"
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:

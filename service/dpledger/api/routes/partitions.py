@@ -9,7 +9,7 @@ from dpledger.api.http.problems import ALREADY_EXISTS, INVALID_INPUT, UNPROVEN
 from dpledger.api.http.routing import GuardedRoute, require_scope
 from dpledger.api.responses import to_json_response
 from dpledger.api.schemas.requests import PartitionsBody
-from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer
+from dpledger.api.schemas.responses import PartitionPage, PartitionsAnswer, PartitionView
 from dpledger.auth.scopes import Scope
 
 __all__ = ["router"]
@@ -35,3 +35,10 @@ def get_partitions(
     """List partitions with what each has left, the spend on the whole included."""
     found = services.reader.partitions(dataset, number_after(cursor, first=-1), limit + 1)
     return to_json_response(page(found, limit, lambda item: item["number"]))
+
+
+@router.get("/{partition:path}", responses={200: {"model": PartitionView}}, summary="Show a partition")
+@require_scope(Scope.READ)
+def get_partition(dataset: str, partition: str, services: ServicesDependency) -> Response:
+    """Show limit, spent, reserved and remaining of one partition, the spend on the whole included."""
+    return to_json_response(services.reader.partition(dataset, partition))

@@ -24,8 +24,10 @@ __all__ = [
     "KeySetAnswer",
     "OpenedAnswer",
     "PartitionPage",
+    "PartitionView",
     "PartitionsAnswer",
     "Problem",
+    "ReportAnswer",
     "ReservationAnswer",
     "ReservationPage",
     "ReservationState",
@@ -442,6 +444,29 @@ class PartitionShown(Shape):
     remaining: Remaining
 
 
+class PartitionView(Shape):
+    """A partition with limit, spent, reserved and remaining, as of a budget, for a record in it."""
+
+    dataset: str
+    sequence: Annotated[int, Field(description="The entry that all of it is true at.")]
+    name: str
+    number: int
+    accounting: str
+    own_budget: Annotated[
+        dict[str, Any] | None, Field(description="A budget of its own, which applies beside the dataset's.")
+    ]
+    limit: Annotated[dict[str, Any], Field(description="The lesser of both budgets.")]
+    spent: Annotated[
+        dict[str, Any],
+        Field(description="What a record in it bears at most: the spend on the whole is included."),
+    ]
+    reserved: Annotated[
+        dict[str, Any], Field(description="What the `open` reservations on this partition hold.")
+    ]
+    remaining: dict[str, Any]
+    fraction: float
+
+
 class RunShown(Shape):
     """What a run has spent, and what its open reservations hold."""
 
@@ -584,3 +609,58 @@ class DeploymentAnswer(Shape):
     tier: int
     status: Literal["Draft"]
     deployment: dict[str, Any]
+
+
+class RuleBody(Shape):
+    """The rule that decides, and the theorem that makes it sound for steps chosen adaptively."""
+
+    accounting: str
+    summary: str
+    theorem: str
+    conditions: str
+    source: str
+
+
+class PurposeSummary(Shape):
+    """What was spent on a purpose and is held for it, in the terms of a run."""
+
+    purpose: str
+    entries: int
+    spent: dict[str, Any]
+    reserved: dict[str, Any]
+    fraction: float | None
+
+
+class StepSummary(Shape):
+    """A step that was granted at least once; a declared cost is one that the client stated."""
+
+    purpose: str
+    declared: bool
+    step: dict[str, Any]
+
+
+class VerificationSummary(VerificationAnswer):
+    """What replaying every entry found, and when."""
+
+    at: str
+
+
+class ReportAnswer(Shape):
+    """What is proven of a dataset, what was spent and by whom, and what replaying its ledger found."""
+
+    at: str
+    sequence: Annotated[int, Field(description="The entry that all but the verification is true at.")]
+    head: Annotated[str, Field(description="The hash of that entry.")]
+    dataset: DatasetAnswer
+    rule: RuleBody
+    budget: BudgetAnswer
+    runs: Annotated[list[RunShown], Field(description="Those with most spent first.")]
+    purposes: Annotated[list[PurposeSummary], Field(description="Those with most spent first.")]
+    changes: Annotated[list[EntryAnswer], Field(description="Budget changes, and lost entries given up.")]
+    steps: Annotated[
+        list[StepSummary], Field(description="Distinct steps in the order of their first grant.")
+    ]
+    allocations: Annotated[list[AllocationShown], Field(description="Of a shared budget.")]
+    refusals: Annotated[int, Field(description="How many spends were refused.")]
+    truncated: Annotated[list[str], Field(description="Which of the lists were cut at 1,000.")]
+    verification: VerificationSummary

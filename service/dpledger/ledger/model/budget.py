@@ -253,7 +253,7 @@ class Budget:
         """
         if own is None:
             return self
-        shared = own.target.keys() & self.target.keys()
+        shared = [name for name in self.target if name in own.target]
         return replace(own, target={name: min(own.target[name], self.target[name]) for name in shared})
 
     def remaining(self, amounts: Floats) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
+from dpledger_client._html import amounts_text, percent_left, table
 from dpledger_client.errors import DPLedgerError
 from dpledger_client.ledger import Account
 from dpledger_client.optimizers.support.base import Method
@@ -106,6 +107,35 @@ class TrainingPlan:
     request: Request
     items: tuple[Item, ...]
     allocation: str | None = None
+
+    def _repr_html_(self) -> str:
+        """Parameters and items, as a table for notebooks."""
+        given = {"epsilon": self.request.epsilon, "delta": self.request.delta}
+        share = self.request.spend
+        asked = amounts_text(given, up=False) if share is None else f"{percent_left(share)} of what is left"
+        return table(
+            f"Plan of {self.method.name}",
+            [
+                ("spends", asked),
+                ("allocation", self.allocation),
+                *((each, getattr(self.method, each)) for each in _parameters(self.method)),
+                *((f"item {each['name']}", _item_text(each)) for each in self.items),
+            ],
+        )
+
+
+def _parameters(method: Any) -> list[str]:
+    """The names of a method's parameters."""
+    return [each.name for each in fields(method)] if is_dataclass(method) else []
+
+
+def _item_text(item: Item) -> str:
+    """What an item takes, and how often or how much of it."""
+    releases = "; ".join(str(each["mechanism"]) for each in item.get("releases", ()))
+    if not releases:
+        ((kind, cap),) = [pair for pair in item.items() if pair[0] != "name"]
+        return f"any {kind} steps, {amounts_text(cap, up=False)}"
+    return f"{item['times']} × {releases}, {item['sample']['scheme']}"
 
 
 def facts_of(
