@@ -28,6 +28,7 @@ __all__ = [
     "charge_by_fingerprint",
     "charge_number",
     "find_charges",
+    "first_charges",
     "first_steps",
     "keep_charge",
 ]
@@ -36,11 +37,9 @@ _CONTENT = tuple(column for column in charges.c if column.name not in ("dataset_
 _THIS = of_dataset(charges.c.dataset_id), charges.c.fingerprint == bindparam("fingerprint")
 _BY_FINGERPRINT = select(*_CONTENT).where(*_THIS)
 _NUMBER = select(charges.c.number, charges.c.purpose, charges.c.amounts).where(*_THIS)
-_FIRST = (
-    select(charges.c.step)
-    .where(of_dataset(charges.c.dataset_id))
-    .order_by(charges.c.number)
-    .limit(bindparam("most"))
+_FIRST_STEPS, _FIRST_CHARGES = (
+    columns.where(of_dataset(charges.c.dataset_id)).order_by(charges.c.number).limit(bindparam("most"))
+    for columns in (select(charges.c.step), select(*_CONTENT))
 )
 
 
@@ -109,10 +108,16 @@ def first_steps(session: Session, dataset_id: int, charged: int, most: int) -> t
 
     A step may be long: each is read once, and only if it is among those.
     """
-    rows = session.rows(_FIRST, {"dataset_id": dataset_id, "most": charged})
+    rows = session.rows(_FIRST_STEPS, {"dataset_id": dataset_id, "most": charged})
     texts = list(dict.fromkeys(text for (text,) in rows))
     more = len(texts) > most or len(rows) == charged
     return [step_from_column(text) for text in texts[:most]], more
+
+
+def first_charges(session: Session, dataset_id: int, most: int) -> list[Charge]:
+    """The first distinct charges of a dataset, in the order in which they were made."""
+    found = session.rows(_FIRST_CHARGES, {"dataset_id": dataset_id, "most": most})
+    return [charge_from_columns(*columns) for columns in found]
 
 
 def find_charges(session: Session, dataset_id: int, numbers: Iterable[int]) -> dict[int, Charge]:
