@@ -30,7 +30,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-utility clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +139,10 @@ bench-one-call: install ## fit the estimator with nothing but epsilon, delta, cl
 
 bench-utility: install $(TORCH_VENV)/.installed $(DIFFPRIVLIB_VENV)/.installed ## compare private models on Adult and Bank with Opacus, diffprivlib and no privacy, within 15 minutes
 	$(BIN)/python -m benchmarks.utility --opacus $(TORCH_VENV)/bin/python --diffprivlib $(DIFFPRIVLIB_VENV)/bin/python
+
+# One thread, so that processor seconds are what a step takes on an idle machine.
+bench-torch: $(TORCH_VENV)/.installed ## time a private step of TorchModule against one of Opacus, on an MLP and a CNN of MNIST's size
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(TORCH_VENV)/bin/python benchmarks/torch_steps.py
 
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard
