@@ -4,8 +4,9 @@
 Conv2d, a shift of the layer's output instead of its weights: with a what enters the layer and b the slope at
 its output, the weight's gradient is b·aᵀ, summed over the places where the layer is applied. At one place
 its norm is ‖a‖·‖b‖ and a weighted sum over examples is one product of matrices, so that no example's
-gradient is formed. At several places it is formed: its norm from the Gram matrices of a and b (ghost clipping, Li et
-al. 2022) may cancel to less than the true one, and an example would then count for more than the limit.
+gradient is formed. At several places it is formed: its norm from the Gram matrices of a and b (ghost
+clipping, Li et al. 2022) may cancel to less than the true one, and an example would then count for more than
+the limit.
 
 All other parameters are differentiated by themselves.
 """
@@ -132,7 +133,7 @@ class ExampleGradients:
         return (slopes @ patches).unflatten(2, (*layer.kernel_size, -1)).permute(0, 1, 4, 2, 3)
 
     def _rows(self, tensor: Any) -> Any:
-        """A row of doubles for each example, where the tensor is; on the processor if there are none there."""
+        """A row of doubles for each example, where the tensor is, or on the processor."""
         tensor = tensor.detach()
         kept = tensor.cpu() if tensor.device.type == "mps" else tensor
         return kept.to(self._torch.float64, memory_format=self._torch.contiguous_format).flatten(1)
