@@ -50,8 +50,8 @@ test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed
 	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
 
 # with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
-test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, with the real ones
-	$(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_torch.py tests/client/integrations/with_opacus.py
+test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, Lightning and transformers, with the real ones
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations $(sort $(wildcard tests/client/integrations/with_*.py))
 
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
@@ -175,10 +175,11 @@ $(CLIENT_VENV)/.installed: client/pyproject.toml
 
 # torch is pinned because its newer builds bring gigabytes of GPU libraries that nothing here needs.
 TORCH := torch==2.13.0 opacus==1.6.0
+TRAINERS := 'lightning>=2.6,<3' 'transformers>=5,<6' 'accelerate>=1.15,<2'
 
 $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) pytest
+	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) $(TRAINERS) pytest
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.

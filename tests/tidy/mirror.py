@@ -32,6 +32,8 @@ _LINES = (
     ("client/thin/test_trials.py", f"{_CLIENT}/mechanisms", "tuned"),
     ("client/estimators/test_estimators.py", f"{_CLIENT}/estimators", "base linear network prepared"),
     ("client/estimators/test_charging.py", f"{_CLIENT}/objectives", "weighted"),
+    ("client/integrations/with_huggingface.py", f"{_CLIENT}/integrations", "huggingface"),
+    ("client/integrations/with_lightning.py", f"{_CLIENT}/integrations", "_stopping lightning"),
     ("client/integrations/with_torch.py", f"{_CLIENT}/objectives", "_example_gradients"),
     ("client/integrations/test_opacus.py", f"{_CLIENT}/integrations", "_charges _poisson"),
     ("client/integrations/with_opacus.py", f"{_CLIENT}/integrations", "_generators _ranks"),

@@ -128,10 +128,10 @@ class PoissonBatches:
         Two steps on one batch, or steps on the batches of another loader, are not what is charged. Where
         workers fetch ahead, it cannot tell which drawn batches were not used yet.
         """
-        if self._fresh and (self._given, self._added) != (self.parts, self.parts - 1) and self.parts > 1:
+        if self.parts > 1 and self._fresh and (self._given, self._added) != (self.parts, self.parts - 1):
             raise ValueError(
-                f"a step must be of all {self.parts} parts of one batch, found {self._added + 1}: the trainer "
-                "must accumulate as many batches as make_private was given parts"
+                f"a step must be of all {self.parts} parts of one batch, found {self._added + 1}: let the "
+                "trainer accumulate as many batches as make_private was given parts"
             )
         if self._fresh < 1:
             raise ValueError(

@@ -82,7 +82,7 @@ _Base: Any = object
 """The Trainer, where there is one."""
 
 
-class _Private(_Base):
+class _Private(_Base):  # type: ignore[misc]
     """The Trainer's methods that a private training replaces."""
 
     loss_is_scaled_for_ga = True
@@ -125,6 +125,8 @@ class _Private(_Base):
 
     def training_step(self, *given: Any, **named: Any) -> Any:
         """The backward pass of one part of a batch, whose clipped gradients are added up."""
+        # The Trainer clears the model's gradients alone. Parts that were added up stay.
+        self.accountant.optimizer.zero_grad()
         loss = super().training_step(*given, **named)
         self.accountant.add_part()
         return loss
@@ -198,7 +200,11 @@ def _check_trainer(trainer: Any) -> None:
                 (0, 0.0),
                 "pass a record_loss that smooths labels",
             ),
-            "compute_loss_func": (trainer.compute_loss_func, (None,), "pass record_loss, one loss per record"),
+            "compute_loss_func": (
+                trainer.compute_loss_func,
+                (None,),
+                "pass record_loss, one loss per record",
+            ),
             "distributed_type": (
                 trainer.accelerator.distributed_type.value,
                 _TOGETHER,
@@ -220,7 +226,7 @@ def _make_private(trainer: Any, account: Account, asking: Mapping[str, Any]) -> 
     parts = arguments.gradient_accumulation_steps
     module = trainer.model.train()
     if ranks > 1:
-        # Opacus alone adds gradients up; torch's DDP, in which accelerate would wrap the model, does so unclipped.
+        # Opacus alone adds gradients up; torch's DDP, in which accelerate wraps models, does so unclipped.
         module = import_torch("opacus.distributed").DifferentiallyPrivateDistributedDataParallel(module)
         trainer.accelerator.prepare_model = lambda model, **_options: model
     collate = trainer._get_collator_with_removed_columns(trainer.data_collator)
@@ -262,9 +268,9 @@ def _class_loss(outputs: Any, labels: Any) -> Any:
     logits = _logits(outputs)
     if labels.dim() != 1 or labels.is_floating_point() or logits.dim() != 2:
         raise ValueError(
-            "labels must be one class per record; for labels of another kind, such as one per token, pass a "
-            "record_loss(outputs, labels) with one loss per record: a mean over all tokens of a batch depends "
-            f"on the others' lengths. Found labels of shape {tuple(labels.shape)}"
+            "labels must be one class per record; for labels of another kind, such as one per token, pass "
+            "record_loss(outputs, labels) with one loss per record: a mean over all tokens of a batch "
+            f"depends on the others' lengths. Found labels of shape {tuple(labels.shape)}"
         )
     functional = import_torch("torch.nn.functional")
     return functional.cross_entropy(logits, labels, reduction="none")

@@ -1,7 +1,7 @@
 """Lightning under a ledger: :func:`ledger_callback` stops a trainer before the step that is refused.
 
-The training is made private by :func:`dpledger_client.integrations.opacus.make_private`, as in a loop of one's
-own; the callback sees to it that the trainer does what is charged, and nothing else::
+The training is made private by :func:`dpledger_client.integrations.opacus.make_private`, as in a loop of
+one's own; the callback sees to it that the trainer does what is charged, and nothing else::
 
     engine = PrivacyEngine()
     task.net, task.optimizer, loader = make_private(
@@ -105,7 +105,9 @@ class _Hooks:
     def _keep_unwrapped(self, trainer: Any) -> None:
         """Let Opacus alone add gradients up: torch's DDP would do so before they are clipped."""
         if not hasattr(trainer.strategy, "configure_ddp"):
-            raise ValueError(f"strategy must be 'ddp' on several ranks, found {type(trainer.strategy).__name__}")
+            raise ValueError(
+                f"strategy must be 'ddp' on several ranks, found {type(trainer.strategy).__name__}"
+            )
         trainer.strategy.configure_ddp = lambda: None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

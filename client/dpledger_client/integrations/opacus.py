@@ -341,7 +341,7 @@ class LedgerAccountant:
         return self._batches.ranks
 
     def add_part(self) -> None:
-        """After the backward pass of one part of a batch: clip it and add it up, and leave the last to the step."""
+        """Clip a part of a batch after its backward pass and add it up; the last is left to the step."""
         if self._batches.add_part():
             optimizer = self.optimizer
             type(optimizer).signal_skip_step(optimizer, True)

@@ -1,16 +1,13 @@
 """Trainings by the Trainer of transformers, also as ranks of one."""
 
 import copy
-import json
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from dpledger_client import Dataset, Ledger
+from dpledger_client import Dataset
 from dpledger_client.integrations.huggingface import make_trainer
 from tests.client.integrations.opacus_training import BATCH, NOISE, RECORDS, images
 from tests.client.integrations.trainers import CLIP, Moves, linear
@@ -79,24 +76,8 @@ class Job:
         return int(self.trainer.state.global_step)
 
 
-def train_as_rank(rank: int, folder: str, ranks: int, cases: dict[str, dict[str, Any]]) -> None:
-    """One of several processes that train one model of each case; writes what it made to its own file."""
-    torch.set_num_threads(1)
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "GLOO_SOCKET_IFNAME": "lo"}
-    os.environ.update({name: str(value) for name, value in names.items()})
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks
-    )
-    warnings.simplefilter("ignore")
-    with Ledger.embedded(Path(folder) / "ledger.db") as ledger:
-        reports = {
-            name: _report(ledger.dataset(name), Path(folder) / name, ranks, **options)
-            for name, options in cases.items()
-        }
-    (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(reports))
-
-
-def _report(dataset: Dataset, folder: Path, ranks: int, parts: int = 1, **options: Any) -> dict[str, Any]:
+def report(dataset: Dataset, folder: Path, ranks: int, parts: int = 1, **options: Any) -> dict[str, Any]:
+    """What one of several ranks made of two epochs."""
     torch.manual_seed(1)
     job = Job(
         dataset,

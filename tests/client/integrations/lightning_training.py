@@ -1,16 +1,13 @@
 """Trainings by Lightning, also as ranks of one."""
 
 import copy
-import json
-import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 
-from dpledger_client import Dataset, Ledger
+from dpledger_client import Dataset
 from dpledger_client.integrations.lightning import ledger_callback
 from dpledger_client.integrations.opacus import make_private
 from tests.client.integrations.opacus_training import BATCH, NOISE, engine, images
@@ -76,28 +73,15 @@ class Job:
         return trainer
 
 
-def train_as_rank(rank: int, folder: str, ranks: int, cases: dict[str, dict[str, Any]]) -> None:
-    """One of several processes that train one model of each case; writes what it made to its own file."""
-    torch.set_num_threads(1)
-    names = {"LOCAL_RANK": rank, "NODE_RANK": 0, "WORLD_SIZE": ranks, "GLOO_SOCKET_IFNAME": "lo"}
-    os.environ.update({name: str(value) for name, value in names.items()})
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks
-    )
-    warnings.simplefilter("ignore")
-    with Ledger.embedded(Path(folder) / "ledger.db") as ledger:
-        reports = {name: _report(ledger.dataset(name), ranks, **options) for name, options in cases.items()}
-    (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(reports))
-
-
-def _report(dataset: Dataset, ranks: int, accumulate: int = 1, **options: Any) -> dict[str, Any]:
+def report(dataset: Dataset, ranks: int, parts: int = 1, **options: Any) -> dict[str, Any]:
+    """What one of several ranks made of two epochs."""
     torch.manual_seed(1)
-    job = Job(dataset, net=DifferentiallyPrivateDistributedDataParallel(linear()), parts=accumulate, **options)
+    job = Job(dataset, net=DifferentiallyPrivateDistributedDataParallel(linear()), parts=parts, **options)
     trainer = job.fit(
         max_epochs=2,
         strategy="ddp",
         devices=ranks,
-        accumulate_grad_batches=accumulate,
+        accumulate_grad_batches=parts,
         use_distributed_sampler=False,
     )
     total = sum(value.double().sum().item() for value in job.task.parameters())

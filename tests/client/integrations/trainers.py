@@ -1,6 +1,8 @@
 """What trainings by Lightning and by transformers have in common in their tests."""
 
 import itertools
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ __all__ = [
     "charged",
     "clipped_sum",
     "dataset_of",
+    "documented",
     "images",
     "linear",
     "same",
@@ -70,3 +73,11 @@ def clipped_sum(module: Any, pictures: Any, labels: Any) -> Any:
         found = torch.cat([each.ravel() for each in torch.autograd.grad(loss, list(module.parameters()))])
         total = total + found * min(1.0, CLIP / float(found.norm()))
     return total
+
+
+def documented(heading: str) -> str:
+    """The script under a heading of ``docs/pytorch.md``."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "pytorch.md"
+    section = page.read_text(encoding="utf-8").partition(f"\n## {heading}\n\n")[2]
+    lines = itertools.takewhile(lambda line: not line or line.startswith("    "), section.splitlines())
+    return textwrap.dedent("\n".join(lines))

@@ -1,6 +1,5 @@
 """The real Trainer of transformers under a ledger: run by ``make test-torch``, which has it installed."""
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,9 @@ import pytest
 import torch
 
 from dpledger_client import Ledger
-from tests.client.integrations.huggingface_training import Job, Records, train_as_rank
-from tests.client.integrations.opacus_training import STEPS
-from tests.client.integrations.trainers import RECORDS, charged, clipped_sum, dataset_of, same, values
+from tests.client.integrations.huggingface_training import Classifier, Job, Records, arguments
+from tests.client.integrations.opacus_training import RECORDS, STEPS
+from tests.client.integrations.trainers import charged, clipped_sum, dataset_of, documented, same, values
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -108,7 +107,7 @@ def test_a_checkpoint_resumes_without_paying_twice_or_not_at_all(ledger: Ledger,
     [
         ({"bf16": True}, {}, "bf16 must be False"),
         ({"max_grad_norm": 0.0}, {}, "max_grad_norm must be above 0"),
-        ({"label_smoothing_factor": 0.1}, {}, "record_loss that smooths"),
+        ({"gradient_checkpointing": True}, {}, "hooks that run once"),
         ({"auto_find_batch_size": True}, {}, "split batches by gradient_accumulation_steps"),
         ({}, {"compute_loss_func": lambda outputs, labels, **_: 0.0}, "pass record_loss"),
         (
@@ -149,33 +148,11 @@ def test_no_norm_of_a_batch_s_gradients_is_logged(ledger: Ledger, tmp_path: Path
     assert not any("grad_norm" in line for line in job.trainer.state.log_history)
 
 
-CASES: dict[str, dict[str, Any]] = {"plain": {}, "parts": {"parts": 2}, "refused": {"reserve": 3}}
+def test_the_documented_script_is_ten_lines_more_than_without(ledger: Ledger, tmp_path: Path) -> None:
+    script = documented("transformers")
+    ledger.dataset("mnist").open({"accounting": "rdp", "epsilon": 50.0, "delta": 1e-5}, records=RECORDS)
+    names = {"ledger": ledger, "model": Classifier(), "args": arguments(tmp_path), "records": Records()}
+    exec(compile(script, "documentation", "exec"), names)
 
-
-@pytest.fixture(scope="module")
-def in_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[dict[str, Any]]]]:
-    """For each case what the ledger charged, and what each of two ranks reports."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with Ledger.embedded(folder / "ledger.db") as ledger:
-        for name in CASES:
-            budget = {"accounting": "rdp", "epsilon": 5.0 if name == "refused" else 50.0, "delta": 1e-5}
-            ledger.dataset(name).open(budget, records=RECORDS)
-        torch.multiprocessing.spawn(train_as_rank, (str(folder), 2, CASES), nprocs=2)
-        reports = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
-        return {name: (charged(ledger.dataset(name)), [report[name] for report in reports]) for name in CASES}
-
-
-@pytest.mark.parametrize("case", ["plain", "parts"])
-def test_two_ranks_are_charged_once_for_a_step(in_ranks: dict[str, Any], case: str) -> None:
-    found, (first, second) = in_ranks[case]
-
-    assert first == second == {"moves": 2 * STEPS, "steps": 2 * STEPS, "refused": False, "sum": first["sum"]}
-    assert found == 2 * STEPS
-
-
-def test_a_refusal_stops_all_ranks(in_ranks: dict[str, Any]) -> None:
-    found, (first, second) = in_ranks["refused"]
-
-    assert first == second
-    assert first["refused"]
-    assert 0 < found == first["moves"] == first["steps"] < 2 * STEPS
+    assert charged(ledger.dataset("mnist")) == STEPS
+    assert len([line for line in script.splitlines() if line]) - 2 <= 10

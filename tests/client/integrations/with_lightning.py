@@ -1,17 +1,17 @@
 """The real Lightning under a ledger: run by ``make test-torch``, which has it installed."""
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
 
 from dpledger_client import Ledger
 from dpledger_client.integrations.lightning import ledger_callback
-from tests.client.integrations.lightning_training import Job, Task, train_as_rank
+from tests.client.integrations.lightning_training import QUIET, Job, Task
 from tests.client.integrations.opacus_training import STEPS, engine
 from tests.client.integrations.trainers import (
     BATCH,
@@ -19,7 +19,9 @@ from tests.client.integrations.trainers import (
     charged,
     clipped_sum,
     dataset_of,
+    documented,
     images,
+    linear,
     same,
     values,
 )
@@ -39,7 +41,9 @@ def test_each_optimizer_step_is_charged(ledger: Ledger, options: dict[str, Any])
     job = Job(dataset, **options)
     trainer = job.fit(max_epochs=2)
 
-    assert charged(dataset) == job.moves.made == trainer.global_step == len(job.callback.accountant) == 2 * STEPS
+    assert (
+        charged(dataset) == job.moves.made == trainer.global_step == len(job.callback.accountant) == 2 * STEPS
+    )
     assert job.callback.refusal is None
 
 
@@ -159,37 +163,12 @@ def test_optimizers_and_loaders_that_are_not_private_are_refused(ledger: Ledger)
         mixed.fit()
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "parts": {"accumulate": 2},
-    "refused": {"reserve": 3},
-}
+def test_the_documented_script_is_ten_lines_more_than_without(ledger: Ledger) -> None:
+    script = documented("Lightning")
+    ledger.dataset("mnist").open({"accounting": "rdp", "epsilon": 5.0, "delta": 1e-5}, records=RECORDS)
+    loader = torch.utils.data.DataLoader(images(), batch_size=BATCH)
+    names = {"ledger": ledger, "task": Task(linear()), "loader": loader, "options": QUIET}
+    exec(compile(script, "documentation", "exec"), {**names, "Trainer": lightning.Trainer})
 
-
-@pytest.fixture(scope="module")
-def in_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[dict[str, Any]]]]:
-    """For each case what the ledger charged, and what each of two ranks reports."""
-    folder = tmp_path_factory.mktemp("ranks")
-    with Ledger.embedded(folder / "ledger.db") as ledger:
-        for name in CASES:
-            budget = {"accounting": "rdp", "epsilon": 5.0 if name == "refused" else 50.0, "delta": 1e-5}
-            ledger.dataset(name).open(budget, records=RECORDS)
-        torch.multiprocessing.spawn(train_as_rank, (str(folder), 2, CASES), nprocs=2)
-        reports = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
-        return {name: (charged(ledger.dataset(name)), [report[name] for report in reports]) for name in CASES}
-
-
-@pytest.mark.parametrize("case", ["plain", "parts"])
-def test_two_ranks_are_charged_once_for_a_step(in_ranks: dict[str, Any], case: str) -> None:
-    found, (first, second) = in_ranks[case]
-
-    assert first == second == {"moves": 2 * STEPS, "steps": 2 * STEPS, "refused": False, "sum": first["sum"]}
-    assert found == 2 * STEPS
-
-
-def test_a_refusal_stops_all_ranks(in_ranks: dict[str, Any]) -> None:
-    found, (first, second) = in_ranks["refused"]
-
-    assert first == second
-    assert first["refused"]
-    assert 0 < found == first["moves"] == first["steps"] < 2 * STEPS
+    assert 0 < charged(ledger.dataset("mnist")) <= 2 * STEPS
+    assert len([line for line in script.splitlines() if line]) - 2 <= 10
