@@ -125,8 +125,11 @@ class _Private(_Base):  # type: ignore[misc]
 
     def training_step(self, *given: Any, **named: Any) -> Any:
         """The backward pass of one part of a batch, whose clipped gradients are added up."""
+        private = self.accountant.optimizer
+        if getattr(self.optimizer, "optimizer", self.optimizer) is not private:
+            raise ValueError("optimizer must stay the private one: a step of another is not charged")
         # The Trainer clears the model's gradients alone. Parts that were added up stay.
-        self.accountant.optimizer.zero_grad()
+        private.zero_grad()
         loss = super().training_step(*given, **named)
         self.accountant.add_part()
         return loss
@@ -199,6 +202,11 @@ def _check_trainer(trainer: Any) -> None:
                 arguments.label_smoothing_factor,
                 (0, 0.0),
                 "pass a record_loss that smooths labels",
+            ),
+            "model_init": (
+                trainer.model_init,
+                (None,),
+                "it makes a plain optimizer each time: pass model",
             ),
             "compute_loss_func": (
                 trainer.compute_loss_func,

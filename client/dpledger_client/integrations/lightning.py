@@ -113,12 +113,7 @@ class _Hooks:
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check what the trainer trains with, before the first step."""
         self._trainer = trainer
-        optimizers = [getattr(each, "optimizer", each) for each in trainer.optimizers]
-        if optimizers != [self.accountant.optimizer]:
-            raise ValueError(
-                "configure_optimizers must return the one optimizer that make_private returned, found "
-                f"{', '.join(type(each).__name__ for each in optimizers) or 'none'}: others are not charged"
-            )
+        self._check_optimizers(trainer)
         loaders = trainer.train_dataloader
         if not self.accountant.draws(loaders):
             raise ValueError(
@@ -135,8 +130,16 @@ class _Hooks:
         if mixing:
             raise ValueError(f"batch normalisation mixes records, which clipping cannot undo: {mixing}")
 
+    def _check_optimizers(self, trainer: Any) -> None:
+        if trainer.optimizers != [self.accountant.optimizer]:
+            raise ValueError(
+                "configure_optimizers must return the one optimizer that make_private returned, found "
+                f"{', '.join(type(each).__name__ for each in trainer.optimizers)}: others are not charged"
+            )
+
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Clip a part of a batch and add it up."""
+        self._check_optimizers(trainer)
         self.accountant.add_part()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:

@@ -64,10 +64,12 @@ class Job:
         self.trainer = make_trainer(
             dataset.run("job"),
             noise_multiplier=NOISE,
-            model=self.model,
-            args=arguments(folder, **options),
-            train_dataset=data or Records(),
-            **(given or {}),
+            **{
+                "model": self.model,
+                "args": arguments(folder, **options),
+                "train_dataset": data or Records(),
+                **(given or {}),
+            },
         )
         self.moves = Moves(self.trainer.accountant.optimizer)
 

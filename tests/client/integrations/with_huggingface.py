@@ -110,6 +110,7 @@ def test_a_checkpoint_resumes_without_paying_twice_or_not_at_all(ledger: Ledger,
         ({"gradient_checkpointing": True}, {}, "hooks that run once"),
         ({"auto_find_batch_size": True}, {}, "split batches by gradient_accumulation_steps"),
         ({}, {"compute_loss_func": lambda outputs, labels, **_: 0.0}, "pass record_loss"),
+        ({}, {"model": None, "model_init": Classifier}, "it makes a plain optimizer"),
         (
             {"gradient_accumulation_steps": 2, "dataloader_num_workers": 1},
             {},
@@ -140,11 +141,22 @@ def test_a_loss_is_one_number_per_record(ledger: Ledger, tmp_path: Path) -> None
     assert charged(dataset) == 0
 
 
+def test_another_optimizer_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    job = Job(dataset_of(ledger), tmp_path)
+    job.trainer.optimizer = torch.optim.SGD(job.model.parameters(), lr=0.1)
+    before = values(job.model)
+    with pytest.raises(ValueError, match="must stay the private one"):
+        job.trainer.train()
+
+    assert same(before, values(job.model))
+
+
 def test_no_norm_of_a_batch_s_gradients_is_logged(ledger: Ledger, tmp_path: Path) -> None:
     job = Job(dataset_of(ledger), tmp_path, logging_steps=1)
     job.trainer.train()
 
     assert len(job.trainer.state.log_history) > STEPS
+    assert job.trainer.evaluate(Records(10))["eval_loss"] > 0.0
     assert not any("grad_norm" in line for line in job.trainer.state.log_history)
 
 
