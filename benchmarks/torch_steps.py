@@ -69,17 +69,15 @@ NETWORKS: dict[str, Callable[[], Any]] = {"mlp": mlp, "cnn": cnn}
 
 def opacus_steps(network: Any, X: Any, y: Any, mode: str) -> Iterator[None]:
     """Opacus' training, which pauses after each turn."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        *made, _loader = PrivacyEngine().make_private(
-            module=network,
-            optimizer=torch.optim.SGD(network.parameters(), lr=ETA),
-            data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=BATCH),
-            noise_multiplier=NOISE,
-            max_grad_norm=CLIP,
-            grad_sample_mode=mode,
-            criterion=nn.CrossEntropyLoss(),
-        )
+    *made, _loader = PrivacyEngine().make_private(
+        module=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=ETA),
+        data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=BATCH),
+        noise_multiplier=NOISE,
+        max_grad_norm=CLIP,
+        grad_sample_mode=mode,
+        criterion=nn.CrossEntropyLoss(),
+    )
     model, optimizer = made[:2]
     criterion = made[2] if mode == "ghost" else nn.CrossEntropyLoss()
     while True:
@@ -154,6 +152,7 @@ def gradient_seconds(objective: TorchModule, X: Any, y: Any) -> float:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore")  # Opacus' own, about its noise and its hooks
     torch.set_num_threads(1)
     print(f"{RECORDS:,} records, batches of {BATCH}, {TURNS - WARM_TURNS} turns of {TURN} steps")
     with tempfile.TemporaryDirectory() as folder, Ledger.embedded(Path(folder) / "ledger.db") as ledger:
