@@ -31,7 +31,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-utility clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,8 @@ test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed
 	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
 
 # with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
-test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, with the real ones
-	$(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_torch.py tests/client/integrations/with_opacus.py
+test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, Lightning and transformers, with the real ones
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations $(sort $(wildcard tests/client/integrations/with_*.py))
 
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
@@ -141,6 +141,10 @@ bench-one-call: install ## fit the estimator with nothing but epsilon, delta, cl
 bench-utility: install $(TORCH_VENV)/.installed $(DIFFPRIVLIB_VENV)/.installed ## compare private models on Adult and Bank with Opacus, diffprivlib and no privacy, within 15 minutes
 	$(BIN)/python -m benchmarks.utility --opacus $(TORCH_VENV)/bin/python --diffprivlib $(DIFFPRIVLIB_VENV)/bin/python
 
+# One thread, so that processor seconds are what a step takes on an idle machine.
+bench-torch: $(TORCH_VENV)/.installed ## time a private step of TorchModule against one of Opacus, on an MLP and a CNN of MNIST's size
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(TORCH_VENV)/bin/python benchmarks/torch_steps.py
+
 bench-dashboard: install ## time pages with 10,000 datasets and a million entries against pages with a handful
 	$(BIN)/python -m benchmarks.dashboard
 
@@ -172,10 +176,11 @@ $(CLIENT_VENV)/.installed: client/pyproject.toml
 
 # torch is pinned because its newer builds bring gigabytes of GPU libraries that nothing here needs.
 TORCH := torch==2.13.0 opacus==1.6.0
+TRAINERS := 'lightning>=2.6,<3' 'transformers>=5,<6' 'accelerate>=1.15,<2'
 
 $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) pytest
+	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) $(TRAINERS) pytest
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.

@@ -15,12 +15,12 @@ _TWISTER_BYTES, _TWISTER_START, _TWISTER_WORDS = 5056, 3, 624
 """The state of torch's generator for the CPU: its size, and its 624 words, in units of eight bytes."""
 
 
-def import_torch(name: str) -> Any:
-    """Import a module of torch, or say what to install."""
+def import_torch(name: str, advice: str = "Opacus needs: pip install opacus") -> Any:
+    """Import a module of torch or of what is built on it, or say what to install."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise MissingExtra("Opacus needs: pip install opacus") from error
+        raise MissingExtra(advice) from error
 
 
 def noise_generator(module: Any, draw: Callable[[int], bytes] = secrets.token_bytes) -> Any:

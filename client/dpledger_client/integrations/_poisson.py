@@ -1,6 +1,6 @@
 """Poisson batches at a rate that follows from public numbers alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dpledger_client._checks import check_count
@@ -69,26 +69,58 @@ class PoissonBatches:
         Which part of the records this process draws from: every ``ranks``-th, beginning at ``rank``.
     ahead
         Whether worker processes fetch batches before their turn.
+    parts
+        Into how many pieces each batch is split, empty ones included, for a trainer that accumulates so many.
+
+    Attributes
+    ----------
+    forget
+        Called before a batch is drawn, with whether it is an epoch's first: whatever is left of a batch that
+        was not finished must not be added to the next, which may have the same records.
     """
 
     def __init__(
-        self, plan: SamplingPlan, held: int, *, rank: int = 0, ranks: int = 1, ahead: bool = False
+        self,
+        plan: SamplingPlan,
+        held: int,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        ahead: bool = False,
+        parts: int = 1,
     ) -> None:
         self.plan = plan
         self.ranks = ranks
+        self.parts = check_count("parts", parts)
+        if ahead and parts > 1:
+            raise ValueError("parts of a batch are counted as they are loaded: num_workers must be 0")
+        self.forget: Callable[[bool], None] = _forget_nothing
         self._own = range(rank, held, ranks)
         self._ahead = ahead
         self._fresh = 0
+        self._given = 0
+        self._added = 0
 
     def __len__(self) -> int:
-        return self.plan.steps_per_epoch
+        return self.plan.steps_per_epoch * self.parts
 
     def __iter__(self) -> Iterator[list[int]]:
         self._fresh = 0
-        for _ in range(len(self)):
+        for number in range(self.plan.steps_per_epoch):
+            if number == 0 or not self._ahead:
+                self.forget(number == 0)
             batch = [self._own[place] for place in self.plan.sample.draw(len(self._own)).tolist()]
             self._fresh = self._fresh + 1 if self._ahead else 1
-            yield batch
+            self._given = self._added = 0
+            for part in range(self.parts):
+                self._given += 1
+                yield batch[part :: self.parts]
+
+    def add_part(self) -> bool:
+        """Count a part whose gradients are there; False for the last of its batch, which the step takes."""
+        more = self._added + 1 < self.parts
+        self._added += more
+        return more
 
     def use(self) -> None:
         """Count one step against the batches drawn; a step without a batch of its own is refused.
@@ -96,9 +128,18 @@ class PoissonBatches:
         Two steps on one batch, or steps on the batches of another loader, are not what is charged. Where
         workers fetch ahead, it cannot tell which drawn batches were not used yet.
         """
+        if self.parts > 1 and self._fresh and (self._given, self._added) != (self.parts, self.parts - 1):
+            raise ValueError(
+                f"a step must be of all {self.parts} parts of one batch, found {self._added + 1}: let the "
+                "trainer accumulate as many batches as make_private was given parts"
+            )
         if self._fresh < 1:
             raise ValueError(
                 "a step needs a batch of its own from the loader that make_private returned: found a "
                 "second step on one batch, or another loader"
             )
         self._fresh -= 1
+
+
+def _forget_nothing(_first: bool) -> None:
+    """What batches that no optimizer asks about have to forget."""

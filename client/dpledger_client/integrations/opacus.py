@@ -20,6 +20,7 @@ of 1,000 records in batches of 10 it divides by 10, of 999 by 9. Here both follo
 """
 
 import atexit
+import functools
 import sys
 import warnings
 import weakref
@@ -77,6 +78,7 @@ def make_private(
     batch_size: int | None = None,
     records: int | None = None,
     reserve: int | None = None,
+    parts: int = 1,
     **options: Any,
 ) -> tuple[Any, ...]:
     """Make a training private under a ledger, in the place of ``engine.make_private``.
@@ -95,6 +97,10 @@ def make_private(
         The public number of records of a partition. That of a dataset is in the ledger.
     reserve
         How many steps to ask for at once.
+    parts
+        Into how many pieces the loader splits each batch, for a trainer that accumulates gradients; after
+        each backward pass ``engine.accountant.add_part()`` adds up what was clipped. In a loop of one's own,
+        ``BatchMemoryManager`` does without.
     options
         Further arguments of Opacus' ``make_private``, such as ``grad_sample_mode="ghost"``.
 
@@ -123,7 +129,7 @@ def make_private(
             max_grad_norm=max_grad_norm,
             **allowed,
         )
-    loader = _loader(poisson_loader, plan, made[1])
+    loader = _loader(poisson_loader, plan, made[1], parts)
     engine.accountant = LedgerAccountant(account, made[1], loader, reserve=reserve)
     return (*made, loader)
 
@@ -220,7 +226,7 @@ def _without_accountant(engine: Any) -> Iterator[None]:
         engine.accountant = earlier
 
 
-def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
+def _loader(loader: Any, plan: SamplingPlan, optimizer: Any, parts: int) -> Any:
     """Opacus' loader, which knows empty batches, with batches at the public rate."""
     batches = PoissonBatches(
         plan,
@@ -228,6 +234,7 @@ def _loader(loader: Any, plan: SamplingPlan, optimizer: Any) -> Any:
         rank=getattr(optimizer, "rank", 0),
         ranks=getattr(optimizer, "world_size", 1),
         ahead=loader.num_workers > 0,
+        parts=parts,
     )
     kept = {name: getattr(loader, name) for name in _WORKER_OPTIONS}
     return import_torch("torch.utils.data").DataLoader(loader.dataset, batch_sampler=batches, **kept)
@@ -314,6 +321,33 @@ class LedgerAccountant:
         self._charges.charge(noise_multiplier, self.plan)
         self._note(noise_multiplier)
 
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer that asks."""
+        return self._optimizer()
+
+    def draws(self, loader: Any) -> bool:
+        """Whether these are the batches that are charged."""
+        return getattr(loader, "batch_sampler", None) is self._batches
+
+    @property
+    def parts(self) -> int:
+        """Into how many pieces each batch is split."""
+        return self._batches.parts
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train together."""
+        return self._batches.ranks
+
+    def add_part(self) -> None:
+        """Clip a part of a batch after its backward pass and add it up; the last is left to the step."""
+        if self._batches.add_part():
+            optimizer = self.optimizer
+            type(optimizer).signal_skip_step(optimizer, True)
+            optimizer.pre_step()
+            optimizer.zero_grad()
+
     def get_epsilon(self, delta: float, **_ignored: Any) -> float:
         """What the steps in ``history`` cost at δ, by Rényi composition.
 
@@ -392,6 +426,8 @@ class LedgerAccountant:
             raise ValueError(f"optimizer must be one of {', '.join(sorted(_OPTIMIZERS))}, found {kind}")
         optimizer.expected_batch_size = self.plan.expected_batch_size(self._batches.ranks)
         self._clipping = _clipping(optimizer)
+        self._optimizer = weakref.ref(optimizer)
+        self._batches.forget = functools.partial(_forget, self._optimizer)
         optimizer.attach_step_hook(self._before_step)
         _guard_skips(optimizer)
         inner = optimizer.original_optimizer
@@ -480,6 +516,15 @@ def _guard_skips(optimizer: Any) -> None:
         signal(reference(), do_skip)
 
     optimizer.signal_skip_step = guard
+
+
+def _forget(reference: Callable[[], Any], first: bool) -> None:
+    """Drop what is left of a batch that was not finished, and at an epoch's start what was to be put off."""
+    optimizer = reference()
+    if first:
+        getattr(optimizer, "_step_skip_queue", []).clear()
+    if getattr(optimizer, "_is_last_step_skipped", False):
+        _drop_gradients(optimizer)
 
 
 def _drop_gradients(optimizer: Any) -> None:

@@ -1,7 +1,8 @@
 """Any torch module as an objective, by ``torch.func``: needs the extra ``torch``.
 
-Gradients of single examples are formed here, a chunk at a time (``vmap`` over ``grad``), because nothing is
-known of the module. They are clipped in double precision, whatever the module's own is.
+Gradients of single examples come a chunk at a time (``vmap`` over ``grad``), and those of Linear and Conv2d
+layers by what enters and leaves them (:mod:`dpledger_client.objectives._example_gradients`). They are clipped
+in double precision, whatever the module's own is.
 """
 
 import importlib
@@ -13,7 +14,8 @@ import numpy as np
 from dpledger_client._arrays import Floats, as_numbers
 from dpledger_client._checks import check_count
 from dpledger_client.errors import MissingExtra
-from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters, usable
+from dpledger_client.objectives._example_gradients import ExampleGradients, Part
+from dpledger_client.objectives.base import Objective, clip_factors, limit_under, parameters
 from dpledger_client.objectives.regularizers import Regularizer
 
 __all__ = ["TorchModule"]
@@ -71,6 +73,7 @@ class TorchModule(Objective):
         trained = _find_trainable(module)
         self._shapes = {name: value.shape for name, value in trained.items()}
         self._like = next(iter(trained.values()))
+        self._examples = ExampleGradients(self._torch, module, list(trained), self.loss_of)
 
     def dimension(self, X: Any, y: Any) -> int:
         return sum(shape.numel() for shape in self._shapes.values())
@@ -87,8 +90,8 @@ class TorchModule(Objective):
 
     def gradient_sum(self, w: Floats, X: Any, y: Any) -> Floats:
         total = np.zeros(len(w))
-        for gradients in self._gradients(w, X, y):
-            total += gradients.sum(axis=0)
+        for parts, known in self._gradients(w, X, y):
+            total += self._weighted_sum(parts, known)
         return total
 
     def clipped_gradient_sum(
@@ -101,15 +104,12 @@ class TorchModule(Objective):
     ) -> Floats:
         """The sum of the examples' clipped gradients; ``row_norms`` save nothing here and are not used."""
         total, limit = np.zeros(len(w)), limit_under(clip)
-        with np.errstate(all="ignore"):
-            for gradients in self._gradients(w, X, y):
-                factors = clip_factors(_norms(gradients), limit)
-                total += factors @ usable(gradients, factors)
+        for parts, known in self._gradients(w, X, y):
+            total += self._weighted_sum(parts, clip_factors(_norms(parts), limit) * known)
         return total
 
     def gradient_norms(self, w: Floats, X: Any, y: Any) -> Floats:
-        with np.errstate(all="ignore"):
-            return _join([_norms(gradients) for gradients in self._gradients(w, X, y)])
+        return _join([_norms(parts) * known for parts, known in self._gradients(w, X, y)])
 
     def predict(self, w: Floats, X: Any) -> Floats:
         """The module's outputs."""
@@ -128,14 +128,15 @@ class TorchModule(Objective):
         output = self._func.functional_call(self.module, named, (row.unsqueeze(0),))
         return self.loss_of(output, target.unsqueeze(0))
 
-    def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[Floats]:
-        """The gradients of each chunk's examples, one per row."""
-        each = self._func.vmap(self._func.grad(self._loss), in_dims=(None, 0, 0))
+    def _gradients(self, w: Floats, X: Any, y: Any) -> Iterator[tuple[list[Part], Floats]]:
+        """The gradients of each chunk's examples by each parameter, and 1 for those that count."""
         named = self._by_name(w)
         for rows, targets, known in self._chunks(X, y):
-            found = each(named, rows, targets)
-            parts = [_numbers(found[name]).reshape(len(known), -1) for name in self._shapes]
-            yield np.concatenate(parts, axis=1) * known[:, None]
+            yield self._examples.parts(named, rows, targets), known
+
+    def _weighted_sum(self, parts: list[Part], weights: Floats) -> Floats:
+        factors = self._torch.as_tensor(weights)
+        return np.concatenate([part.weighted_sum(factors).cpu().numpy() for part in parts])
 
     def _chunks(self, X: Any, y: Any) -> Iterator[tuple[Any, Any, Floats]]:
         """Rows, targets, and 1 for each example whose target is one."""
@@ -177,9 +178,9 @@ def _numbers(tensor: Any) -> Floats:
     return found
 
 
-def _norms(gradients: Floats) -> Floats:
-    squares: Floats = np.vecdot(gradients, gradients)
-    return np.sqrt(squares)
+def _norms(parts: list[Part]) -> Floats:
+    found: Floats = sum(part.squares() for part in parts).sqrt().cpu().numpy()
+    return found
 
 
 def _join(parts: list[Floats]) -> Floats:

@@ -426,3 +426,39 @@ def test_the_records_of_a_partition_are_given(ledger: Ledger) -> None:
     assert opacus._plan(account, BATCH, 50) == SamplingPlan(50, BATCH)
     with pytest.raises(ValueError, match="batch_size must be given"):
         opacus._plan(account, None, 50)
+
+
+def test_parts_of_a_batch_are_used_together_or_not_at_all() -> None:
+    batches = PoissonBatches(SamplingPlan(100, 50), 100, parts=3)
+    assert len(batches) == 2 * 3
+    given = iter(batches)
+    drawn = [next(given), next(given)]
+    assert batches.add_part()
+    with pytest.raises(ValueError, match="all 3 parts of one batch, found 2"):
+        batches.use()
+    drawn.append(next(given))
+    assert batches.add_part()
+    assert not batches.add_part()
+    batches.use()
+
+    whole = [place for part in drawn for place in part]
+    assert len(set(whole)) == len(whole) > 20
+    next(given)
+    with pytest.raises(ValueError, match="all 3 parts of one batch, found 1"):
+        batches.use()
+
+
+def test_parts_are_not_loaded_by_workers() -> None:
+    with pytest.raises(ValueError, match="num_workers must be 0"):
+        PoissonBatches(SamplingPlan(100, 50), 100, parts=2, ahead=True)
+
+
+def test_what_is_left_of_a_batch_is_forgotten_before_the_next_is_drawn() -> None:
+    forgotten: list[bool] = []
+    for ahead in (False, True):
+        batches = PoissonBatches(SamplingPlan(100, 25), 100, ahead=ahead)
+        batches.forget = forgotten.append
+        for _ in batches:
+            pass
+
+    assert forgotten == [True, False, False, False, True]

@@ -307,6 +307,25 @@ def test_a_split_batch_that_was_refused_leaves_nothing_behind(ledger: Ledger) ->
     assert charged(dataset) == job.moves == STEPS
 
 
+def test_a_batch_that_was_not_finished_is_not_added_to_the_next(ledger: Ledger) -> None:
+    """A record may be in both: one step would then be of two of its gradients."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear())
+    with BatchMemoryManager(
+        data_loader=job.loader, max_physical_batch_size=4, optimizer=job.optimizer
+    ) as split:
+        for number, part in enumerate(split, start=1):
+            train(job.model, job.optimizer, [part])
+            if number == 2:
+                break
+        assert all(value.summed_grad is not None for value in job.optimizer.params)
+        next(iter(split))
+        assert all(value.summed_grad is None for value in job.optimizer.params)
+        job.epoch(split)
+
+    assert charged(dataset) == job.moves == STEPS
+
+
 def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) -> None:
     """A known seed, or a state restored from a checkpoint, would give the noise of a step away."""
     moved, drawn = [], []

@@ -164,3 +164,91 @@ def test_frozen_parameters_are_not_trained(ledger: Ledger) -> None:
 def test_a_module_without_anything_to_train_is_refused() -> None:
     with pytest.raises(ValueError, match="requires a gradient"):
         TorchModule(linear(CLASSES).requires_grad_(False), classes=CLASSES)
+
+
+class Composed(torch.nn.Module):  # type: ignore[misc]
+    """Layers in every way in which their gradients are and are not simple products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice = torch.nn.Linear(4, 4)
+        self.conv = torch.nn.Conv2d(2, 3, (2, 3), stride=(1, 2), padding=(1, 0))
+        self.grouped = torch.nn.Conv2d(2, 4, 2, groups=2, dilation=1)
+        self.norm = torch.nn.LayerNorm(4)
+        self.words = torch.nn.Linear(4, 3, bias=False)
+        self.beside = torch.nn.Linear(4, 4)
+        self.frozen = torch.nn.Linear(4, 4).requires_grad_(False)
+        self.bias_only = torch.nn.Linear(4, 4)
+        self.bias_only.weight.requires_grad_(False)
+        self.head = torch.nn.Linear(15 + 12 + 36, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        rows = self.bias_only(self.frozen(self.twice(torch.tanh(self.twice(self.norm(x))))))
+        rows = rows + torch.nn.functional.linear(self.beside(rows), self.beside.weight)
+        found = self.conv(rows), self.words(rows[:, 0]), self.grouped(rows)
+        return self.head(torch.cat([each.flatten(1) for each in found], dim=1))
+
+
+def reference_gradients(module: Any, X: Any, y: Any) -> Floats:
+    """One backward pass per example."""
+    trained = [value for value in module.parameters() if value.requires_grad]
+    rows = []
+    for row, target in zip(torch.as_tensor(X), torch.as_tensor(y), strict=True):
+        loss = torch.nn.functional.cross_entropy(module(row[None]), target[None])
+        rows.append(torch.cat([found.ravel() for found in torch.autograd.grad(loss, trained)]).numpy())
+    return np.array(rows)
+
+
+def small_cnn() -> Any:
+    layers = [
+        torch.nn.Conv2d(2, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2, 1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(12, CLASSES),
+    ]
+    return torch.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("made", [Composed, small_cnn])
+def test_gradients_are_those_of_one_backward_pass_per_example(made: Any) -> None:
+    torch.manual_seed(3)
+    module = made().double()
+    X, y = np.random.default_rng(2).normal(size=(9, 2, 4, 4)), np.arange(9) % CLASSES
+    expected = reference_gradients(module, X, y)
+    norms = np.linalg.norm(expected, axis=1)
+    limit = float(np.median(norms))
+    objective = TorchModule(module, classes=CLASSES, chunk_size=4)
+    w = objective.initial(X, y)
+
+    np.testing.assert_allclose(objective.gradient_norms(w, X, y), norms, rtol=1e-10)
+    np.testing.assert_allclose(objective.gradient_sum(w, X, y), expected.sum(axis=0), atol=1e-10)
+    clipped = (expected * np.minimum(1.0, limit / norms)[:, None]).sum(axis=0)
+    np.testing.assert_allclose(objective.clipped_gradient_sum(w, X, y, limit), clipped, rtol=1e-5, atol=1e-5)
+    assert not any(layer._forward_hooks for layer in module.modules())
+
+
+def test_a_module_that_mixes_a_batch_sees_one_example_at_a_time() -> None:
+    class Centred(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return super().forward(x - 0.5 * x.mean(dim=0))
+
+    X, y = data()
+    module = torch.nn.Sequential(Centred(FEATURES, 5), torch.nn.Linear(5, CLASSES)).double()
+    objective = TorchModule(module, classes=CLASSES)
+    w = objective.initial(X, y)
+
+    whole = objective.gradient_sum(w, X, y)
+    alone = sum(objective.gradient_sum(w, X[row : row + 1], y[row : row + 1]) for row in range(RECORDS))
+    np.testing.assert_allclose(whole, alone, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-300, 1e200])
+def test_a_square_that_underflows_lets_no_gradient_through(size: float) -> None:
+    """What enters is too small for its square to be a double, and the slope makes up for it."""
+    X, y = np.full((2, FEATURES), size), np.array([0.0, 1e130])
+    module = torch.nn.Linear(FEATURES, 1, bias=False).double()
+    objective = TorchModule(module, lambda output, target: (target * 1e20 * output[:, 0]).sum().abs())
+    w = objective.initial(X, y)
+
+    assert np.linalg.norm(objective.clipped_gradient_sum(w, X, y, 1e-25)) <= 1e-25
