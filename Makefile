@@ -79,7 +79,7 @@ picture: install ## draw docs/images/dashboard.png: the dashboard with example d
 	$(BIN)/python -m tests.browser.picture
 
 lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with hashes, in deploy/requirements.lock
-	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra otel --generate-hashes --no-annotate \
+	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra oidc --extra otel --generate-hashes --no-annotate \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
 
 # QUICK=--quick plants the part of them that the continuous integration does.

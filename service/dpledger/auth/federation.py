@@ -1,4 +1,4 @@
-"""What a deployment trusts of an OpenID Connect issuer: who it is, and what its groups may do here."""
+"""A trusted OpenID Connect issuer: who it is, and which scopes and datasets its claims grant."""
 
 import re
 from collections.abc import Mapping

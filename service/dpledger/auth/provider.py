@@ -90,7 +90,7 @@ class Provider:
         return known
 
     def _read_again(self) -> _Published | None:
-        """Ask the issuer, unless somebody does or did a moment ago; nobody waits for another's question."""
+        """Ask the issuer, unless somebody does or did a moment ago; nobody waits for another's answer."""
         if self._elapsed() - self._tried_at < RETRY_SECONDS or not self._reading.acquire(blocking=False):
             return self._published
         try:
