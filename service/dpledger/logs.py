@@ -109,3 +109,4 @@ def configure_logs(level: str = "info") -> None:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
     logging.getLogger("alembic").setLevel("WARNING")
+    logging.getLogger("httpx2").setLevel("WARNING")

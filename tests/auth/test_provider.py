@@ -158,7 +158,6 @@ def test_only_keys_for_signatures_of_the_allowed_kinds_are_taken(issuer: Publish
         {**good, "kid": "other", "alg": "HS256"},
         {**good, "kid": "other-too", "alg": "RS512"},
         {**good, "kid": 7},
-        {**good, "kid": ""},
         {**good, "kid": "even", "n": "AAAA"},
         {"kty": "RSA", "kid": "empty"},
         private,
@@ -172,6 +171,28 @@ def test_only_keys_for_signatures_of_the_allowed_kinds_are_taken(issuer: Publish
     for each in wrong:
         for algorithm in ("RS256", "ES256", "HS256"):
             assert not issuer.knows(each["kid"], algorithm), each
+
+
+def test_a_token_without_an_id_is_held_to_the_only_key(issuer: Published) -> None:
+    only = {name: value for name, value in published("", RSA_KEY).items() if name != "kid"}
+    issuer.keys = {"keys": [only]}
+    assert issuer.provider.key(None, "RS256") is not None
+    assert issuer.provider.key(None, "ES256") is None
+    assert issuer.provider.key("rsa-1", "RS256") is None
+
+    for others in ([only], [published("ec-1", EC_KEY)]):
+        issuer.keys = {"keys": [only, *others]}
+        issuer.now += module.UNKNOWN_KEY_SECONDS + 1
+        assert issuer.provider.key(None, "RS256") is None
+
+
+def test_an_issuer_without_ids_may_change_its_key(issuer: Published) -> None:
+    for key in (RSA_KEY, OTHER_KEY):
+        issuer.keys = {"keys": [published("", key) | {"kid": None}]}
+        found = issuer.provider.key(None, "RS256")
+        assert isinstance(found, rsa.RSAPublicKey)
+        assert found.public_numbers() == key.public_key().public_numbers()
+        issuer.now += module.UNKNOWN_KEY_SECONDS + 1
 
 
 def test_of_two_keys_with_one_name_the_first_counts(issuer: Published) -> None:

@@ -37,6 +37,8 @@ _LEAST_RSA_BITS = 2048
 _MOST_RSA_BITS = 8192
 _BACKING_OFF = "the issuer of single sign-on does not answer"
 Key = RSAPublicKey | EllipticCurvePublicKey
+KeyName = tuple[str | int, str]
+"""A key's id, or its place in the list where it has none, and the algorithm that it is for."""
 Fetch = Callable[..., Any]
 
 
@@ -52,7 +54,7 @@ class Endpoints:
 @dataclass(frozen=True, eq=False)
 class _Published:
     endpoints: Endpoints
-    keys: Mapping[tuple[str, str], Key]
+    keys: Mapping[KeyName, Key]
     read_at: float
 
 
@@ -69,12 +71,16 @@ class Provider:
         self._tried_at = -float("inf")
         self._reading = threading.Lock()
 
-    def key(self, key_id: str, algorithm: str) -> Key | None:
-        """The key of this id for this algorithm; None where the issuer has none. Raises Unavailable."""
-        name = (key_id, algorithm)
-        return self._believed(REFRESH_SECONDS).keys.get(name) or self._believed(UNKNOWN_KEY_SECONDS).keys.get(
-            name
-        )
+    def key(self, key_id: str | None, algorithm: str) -> Key | None:
+        """The key of this id for this algorithm, or None. Raises Unavailable.
+
+        A token without an id is held to the issuer's key if it has only one (OpenID Connect Core 1.0, 10.1).
+        """
+        found = _find(self._believed(REFRESH_SECONDS).keys, key_id, algorithm)
+        # An issuer without ids may have changed its key, and nothing else would tell.
+        if found is None or key_id is None:
+            found = _find(self._believed(UNKNOWN_KEY_SECONDS).keys, key_id, algorithm)
+        return found
 
     def endpoints(self) -> Endpoints:
         """Where logins begin and codes are redeemed; raises Unavailable."""
@@ -142,24 +148,31 @@ def _address(url: object) -> str:
     return url
 
 
-def _keys(published: Any) -> dict[tuple[str, str], Key]:
+def _find(keys: Mapping[KeyName, Key], key_id: str | None, algorithm: str) -> Key | None:
+    if key_id is not None:
+        return keys.get((key_id, algorithm))
+    only = next(iter(keys.items()), None) if len(keys) == 1 else None
+    return only[1] if only is not None and only[0][1] == algorithm else None
+
+
+def _keys(published: Any) -> dict[KeyName, Key]:
     """The keys for signatures, each under its id and the one algorithm that it is good for."""
     listed = published["keys"]
     if not isinstance(listed, list) or len(listed) > MOST_KEYS:
         raise ValueError("a wrong list of keys")
-    found: dict[tuple[str, str], Key] = {}
-    for each in listed:
-        entry = _key(each)
+    found: dict[KeyName, Key] = {}
+    for place, each in enumerate(listed):
+        entry = _key(each, place)
         if entry is not None:
             found.setdefault(*entry)
     return found
 
 
-def _key(published: Any) -> tuple[tuple[str, str], Key] | None:
-    """One key; None for one that signs nothing here: symmetric, short, for encryption, without an id."""
+def _key(published: Any, place: int) -> tuple[KeyName, Key] | None:
+    """One key; None for one that signs nothing here: symmetric, short, for encryption."""
     algorithm = {"RSA": "RS256", "EC": "ES256"}.get(str(published.get("kty")))
     key_id = published.get("kid")
-    if algorithm is None or not isinstance(key_id, str) or not key_id:
+    if algorithm is None or not (key_id is None or isinstance(key_id, str)):
         return None
     if published.get("use", "sig") != "sig" or published.get("alg", algorithm) != algorithm:
         return None
@@ -172,7 +185,7 @@ def _key(published: Any) -> tuple[tuple[str, str], Key] | None:
         KeyError,
     ):  # a curve or a number that is none: the other keys are good all the same
         return None
-    return ((key_id, algorithm), key) if _is_strong(key) else None
+    return ((place if key_id is None else key_id, algorithm), key) if _is_strong(key) else None
 
 
 def _is_strong(key: object) -> TypeGuard[Key]:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from dpledger.auth.errors import Forbidden, Unauthenticated
+from dpledger.auth.errors import Forbidden, Untrusted
 from dpledger.auth.federation import LOGIN_SECONDS, Federation, LoginClient
 from dpledger.auth.identities import Identities, Identity
 from dpledger.auth.provider import Endpoints, Fetch, Provider, fetch_json
@@ -107,20 +107,27 @@ class SignOn:
     def end(self, cookie: str | None, query: Mapping[str, str]) -> Ended:
         """End the login that a cookie stands for, with what the issuer sent the browser back with.
 
-        Raises Unauthenticated where anything is not as it was begun or was used before, Forbidden where
-        the issuer says who it is and no grant is theirs, Unavailable where the issuer does not answer.
+        Raises Untrusted where anything is not as it was begun or was used before, Forbidden where the
+        issuer says who it is and no grant is theirs, Unavailable where the issuer does not answer.
         """
+        try:
+            return self._end(cookie, query)
+        except Untrusted as error:
+            log_event("single sign-on: no login", reason=error.reason)
+            raise
+
+    def _end(self, cookie: str | None, query: Mapping[str, str]) -> Ended:
         number, ends_us, wanted = self._begun(cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), self._derive(b"state", number).encode()):
-            raise Unauthenticated
+            raise Untrusted("state")
         if not self._ended.end(number, ends_us, self._clock.now_us()):
-            raise Unauthenticated
+            raise Untrusted("state used before")
         # Where the issuer names itself (RFC 9207), it is the one that was asked.
         if query.get("iss", self._federation.issuer) != self._federation.issuer:
-            raise Unauthenticated
+            raise Untrusted("issuer")
         code = query.get("code", "")
         if not 0 < len(code) <= _LONGEST_CODE:
-            raise Unauthenticated
+            raise Untrusted("no code")
         person = self._verified(self._redeemed(code, number), number)
         granted = self._federation.granted(person.claims)
         if granted is None:
@@ -136,15 +143,15 @@ class SignOn:
         client_id = self._client.client_id
         token = read_web_token(text)
         if token is None:
-            raise Unauthenticated
+            raise Untrusted("shape")
         found = verify_token(token, self._provider, client_id, self._clock.now_us(), IDENTITY_TYPES)
         nonce, party = found.claims.get("nonce"), found.claims.get("azp", client_id)
         expected = self._derive(b"nonce", number)
         if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(), expected.encode()):
-            raise Unauthenticated
+            raise Untrusted("nonce")
         # Several audiences name the party that the token was made for; where one is named, it is us.
         if party != client_id or (len(found.audiences) > 1 and "azp" not in found.claims):
-            raise Unauthenticated
+            raise Untrusted("party")
         return found
 
     def _redeemed(self, code: str, number: bytes) -> str:
@@ -165,12 +172,11 @@ class SignOn:
             log_event("single sign-on: a code was not redeemed", reason=type(error).__name__)
             raise Unavailable("the issuer of single sign-on does not answer") from None
         except (ValueError, KeyError, TypeError) as error:
-            log_event("single sign-on: a code was not redeemed", reason=type(error).__name__)
-            raise Unauthenticated from None
+            raise Untrusted(f"code not redeemed: {type(error).__name__}") from None
         finally:
             self._places.release()
         if not isinstance(token, str):
-            raise Unauthenticated
+            raise Untrusted("no ID token")
         return token
 
     def _named(self, endpoints: Endpoints) -> dict[str, str]:
@@ -191,12 +197,12 @@ class SignOn:
         """The number, the end and the wanted page of a login that was begun here and is not over."""
         found = None if cookie is None or len(cookie) > _LONGEST_COOKIE else _COOKIE.fullmatch(cookie)
         if found is None:
-            raise Unauthenticated
+            raise Untrusted("no login begun")
         number, ends_us, wanted = bytes.fromhex(found[1]), int(found[2]), found[3]
         if not hmac.compare_digest(found[4], self._seal(number, ends_us, wanted)):
-            raise Unauthenticated
+            raise Untrusted("seal")
         if ends_us <= self._clock.now_us():
-            raise Unauthenticated
+            raise Untrusted("login too old")
         return number, ends_us, base64.urlsafe_b64decode(wanted + "=" * (-len(wanted) % 4)).decode()
 
     def _derive(self, purpose: bytes, number: bytes) -> str:
