@@ -31,7 +31,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-utility clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ picture: install ## draw docs/images/dashboard.png: the dashboard with example d
 lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with hashes, in deploy/requirements.lock
 	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra oidc --extra otel --generate-hashes --no-annotate \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
+
+image: ## build the service's image as dpledger:latest without an engine; needs buildah, and the base image
+	buildah bud --isolation chroot --format docker --tag dpledger:latest .
 
 manifests: install ## render deploy/kubernetes/dpledger.yaml, the manifests without Helm, from the chart
 	$(BIN)/helm template dpledger deploy/helm/dpledger --namespace dpledger --values deploy/kubernetes/values.yaml > deploy/kubernetes/dpledger.yaml
