@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import secrets
 import threading
@@ -61,6 +62,7 @@ class Issuer:
     change: Callable[[dict[str, Any]], dict[str, Any]] = lambda claims: claims
     sign: Callable[[dict[str, Any]], Any] = signed
     failing: bool = False
+    browsers_at: str = PUBLIC_URL
     asked: Counter[str] = field(default_factory=Counter)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -115,6 +117,11 @@ def issuing(clock: SetClock) -> Iterator[Issuer]:
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             issuer.asked[path] += 1
+            if path == "/authorize":
+                back = issuer.authorize(urlsplit(self.path).query).replace(PUBLIC_URL, issuer.browsers_at, 1)
+                page = f'<link rel="icon" href="data:,"><a href="{html.escape(back)}">Yes, it is me</a>'
+                self.send(200, "text/html", page.encode())
+                return
             answers = {"/.well-known/openid-configuration": issuer.document(), "/keys": {"keys": issuer.keys}}
             self.answer(None if issuer.failing else answers.get(path))
 
@@ -126,9 +133,11 @@ def issuing(clock: SetClock) -> Iterator[Issuer]:
             self.answer(found)
 
         def answer(self, content: dict[str, Any] | None) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(400 if content is None else 200)
-            self.send_header("Content-Type", "application/json")
+            self.send(400 if content is None else 200, "application/json", json.dumps(content).encode())
+
+        def send(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
