@@ -13,6 +13,7 @@ TORCH_VENV := .venv-torch
 DIFFPRIVLIB_VENV := .venv-diffprivlib
 DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
+SBOM_VENV := .venv-sbom
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # No test takes near as long: one that hangs fails by its name instead of holding up all others.
@@ -31,7 +32,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
+.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +70,11 @@ lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 audit-dependencies: $(AUDIT_VENV)/.installed ## ask PyPI's advisories, over the network, about what the service's image installs
 	$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement deploy/requirements.lock
 
+sbom: $(SBOM_VENV)/.installed ## list what the service's image installs, with hashes, as CycloneDX in build/sbom.json
+	mkdir -p build
+	$(SBOM_VENV)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--spec-version 1.6 --output-file build/sbom.json deploy/requirements.lock
+
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
@@ -80,8 +86,14 @@ picture: install ## draw docs/images/dashboard.png: the dashboard with example d
 	$(BIN)/python -m tests.browser.picture
 
 lock: $(DOCS_VENV)/.installed ## pin what the service's image installs, with hashes, in deploy/requirements.lock
-	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra otel --generate-hashes --no-annotate \
+	$(DOCS_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra oidc --extra otel --generate-hashes --no-annotate \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file deploy/requirements.lock pyproject.toml
+
+image: ## build the service's image as dpledger:latest without an engine; needs buildah, and the base image
+	buildah bud --isolation chroot --format docker --tag dpledger:latest .
+
+manifests: install ## render deploy/kubernetes/dpledger.yaml, the manifests without Helm, from the chart
+	$(BIN)/helm template dpledger deploy/helm/dpledger --namespace dpledger --values deploy/kubernetes/values.yaml > deploy/kubernetes/dpledger.yaml
 
 # QUICK=--quick plants the part of them that the continuous integration does.
 mutants: install ## plant bugs in a copy of the tree; each must be killed by the test that it names
@@ -149,12 +161,17 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(AUDIT_VENV)/.installed: Makefile
 	$(PYTHON) -m venv $(AUDIT_VENV)
 	$(AUDIT_VENV)/bin/python $(PIP_INSTALL) 'pip-audit>=2.10,<3'
+	@touch $@
+
+$(SBOM_VENV)/.installed: Makefile
+	$(PYTHON) -m venv $(SBOM_VENV)
+	$(SBOM_VENV)/bin/python $(PIP_INSTALL) 'cyclonedx-bom>=7.0,<8'
 	@touch $@
 
 $(DOCS_VENV)/.installed: Makefile

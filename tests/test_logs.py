@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpledger.logs import REQUEST_ID, JsonFormatter, redact
+from dpledger.logs import REQUEST_ID, JsonFormatter, redact, without_tokens
 
 
 def line(name: str, message: str, *args: object, **more: Any) -> dict[str, Any]:
@@ -53,12 +53,19 @@ def test_a_request_is_logged_in_fields_and_without_its_query() -> None:
     [
         ("bearer dpl_abc_hunter2", "hunter2"),
         ("postgresql://ann:hunter2@db/ledger", "hunter2"),
+        ("bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.hunter2", "hunter2"),
         ("[SQL: INSERT] [parameters: ('hunter2',)]", "hunter2"),
     ],
 )
 def test_secrets_are_taken_out(text: str, hidden: str) -> None:
     assert hidden in text
     assert hidden not in redact(text)
+
+
+def test_an_issuers_token_is_not_repeated_to_a_caller() -> None:
+    text = "there is no eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.hunter2 here"
+
+    assert without_tokens(text) == "there is no eyJ... here"
 
 
 def test_a_process_writes_nothing_but_json() -> None:

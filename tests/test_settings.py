@@ -1,7 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpledger.auth.federation import Federation, Grant, LoginClient
+from dpledger.auth.scopes import Scope
 from dpledger.settings import DEFAULT_DATABASE, VARIABLES, InvalidSettings, Settings, misspelt
 
 POSTGRESQL = "postgresql://ann:secret@host/ledger"
@@ -78,6 +81,14 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
         "DPLEDGER_HEAD_SECONDS": "3",
         "DPLEDGER_BODY_SECONDS": "4.5",
         "DPLEDGER_OTEL": "true",
+        "DPLEDGER_PUBLIC_URL": "https://budget.example.org/",
+        "DPLEDGER_OIDC_ISSUER": "https://login.example.org",
+        "DPLEDGER_OIDC_CLIENT_ID": "dpledger",
+        "DPLEDGER_OIDC_CLIENT_SECRET_FILE": str(secret_file),
+        "DPLEDGER_OIDC_AUDIENCE": "budget",
+        "DPLEDGER_OIDC_CLAIM": "roles",
+        "DPLEDGER_OIDC_SCOPES": "openid roles",
+        "DPLEDGER_OIDC_GRANTS": "auditors=read",
     }
     found = Settings.from_environment(given)
 
@@ -98,8 +109,72 @@ def test_every_setting_comes_from_the_environment(secret_file: Path) -> None:
         head_seconds=3.0,
         body_seconds=4.5,
         otel=True,
+        public_url="https://budget.example.org/",
+        oidc_issuer="https://login.example.org",
+        oidc_client_id="dpledger",
+        oidc_client_secret_file=secret_file,
+        oidc_audience="budget",
+        oidc_claim="roles",
+        oidc_scopes="openid roles",
+        oidc_grants="auditors=read",
     )
     assert found.alert_secret() == SECRET.encode()
+    assert found.federation() == Federation(
+        issuer="https://login.example.org",
+        grants=(Grant("auditors", Scope.READ),),
+        claim="roles",
+        audience="budget",
+        login=LoginClient(
+            "dpledger", "https://budget.example.org/dashboard/login/sso/callback", SECRET, "openid roles"
+        ),
+    )
+    assert SECRET not in repr(found.federation())
+
+
+SIGN_ON: dict[str, Any] = {
+    "oidc_issuer": "https://login.example.org",
+    "oidc_client_id": "dpledger",
+    "public_url": "https://budget.example.org",
+    "oidc_grants": "auditors=read",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "option"),
+    [
+        ({"oidc_issuer": "http://login.example.org"}, "OIDC_ISSUER"),
+        ({"oidc_issuer": "https://ann:secret@login.example.org"}, "OIDC_ISSUER"),
+        ({"oidc_issuer": "https://login.example.org/?a=b"}, "OIDC_ISSUER"),
+        ({"oidc_issuer": "login.example.org"}, "OIDC_ISSUER"),
+        ({"oidc_issuer": "https://[login"}, "OIDC_ISSUER"),
+        ({"oidc_issuer": None}, "OIDC_CLIENT_ID"),
+        ({"oidc_issuer": None, "oidc_client_id": None}, "OIDC_GRANTS"),
+        ({"oidc_client_id": None}, "OIDC_ISSUER"),
+        ({"public_url": None}, "PUBLIC_URL"),
+        ({"public_url": "http://budget.example.org"}, "PUBLIC_URL"),
+        ({"oidc_audience": "dpledger"}, "OIDC_AUDIENCE"),
+        ({"oidc_scopes": "profile"}, "OIDC_SCOPES"),
+        ({"oidc_grants": None}, "OIDC_GRANTS"),
+        ({"oidc_grants": "auditors=everything"}, "OIDC_GRANTS"),
+        ({"oidc_client_secret_file": Path("/nowhere/at/all")}, "OIDC_CLIENT_SECRET_FILE"),
+        ({"oidc_client_secret_file": Path("/dev/null")}, "OIDC_CLIENT_SECRET_FILE"),
+    ],
+)
+def test_a_wrong_setting_of_single_sign_on_is_refused(changed: dict[str, Any], option: str) -> None:
+    Settings(**SIGN_ON)
+
+    with pytest.raises(InvalidSettings) as refused:
+        Settings(**SIGN_ON | changed)
+
+    assert refused.value.option == f"DPLEDGER_{option}"
+    assert "secret" not in str(refused.value)
+
+
+def test_single_sign_on_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpledger.settings.find_spec", lambda name: None)
+
+    with pytest.raises(InvalidSettings, match="dpledger\\[oidc\\]"):
+        Settings(**SIGN_ON)
 
 
 def test_marks_are_beside_the_keys_unless_they_are_named() -> None:

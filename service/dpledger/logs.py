@@ -28,18 +28,21 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 logger = logging.getLogger("dpledger")
 
 _TOKEN = re.compile(r"dpl_([A-Za-z0-9-]+)_[A-Za-z0-9_-]+")
+_WEB_TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]+@")
 _PARAMETERS = re.compile(r"\[parameters: .*", re.DOTALL)
 
 
 def without_tokens(text: str) -> str:
-    """``text`` with the secrets of tokens taken out; their ids stay."""
+    """``text`` with the secrets of tokens taken out; the ids of our own stay."""
+    if "eyJ" in text:
+        text = _WEB_TOKEN.sub("eyJ...", text)
     return _TOKEN.sub(r"dpl_\1_...", text) if "dpl_" in text else text
 
 
 def redact(text: str) -> str:
     """``text`` without the secrets of tokens, passwords in URLs, and parameters of statements."""
-    text = _TOKEN.sub(r"dpl_\1_…", text)
+    text = _WEB_TOKEN.sub("eyJ…", _TOKEN.sub(r"dpl_\1_…", text))
     text = _PASSWORD.sub(r"\1:…@", text)
     return _PARAMETERS.sub("[parameters: …]", text)
 
@@ -106,3 +109,4 @@ def configure_logs(level: str = "info") -> None:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
     logging.getLogger("alembic").setLevel("WARNING")
+    logging.getLogger("httpx2").setLevel("WARNING")

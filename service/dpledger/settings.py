@@ -16,6 +16,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.exc import ArgumentError
 
+from dpledger.auth.federation import (
+    CALLBACK_PATH,
+    Federation,
+    Grant,
+    LoginClient,
+    is_trusted_url,
+    parse_grants,
+)
 from dpledger.storage.engine.engines import normalized_url
 
 __all__ = ["DEFAULT_DATABASE", "VARIABLES", "InvalidSettings", "Settings", "misspelt", "variable"]
@@ -96,6 +104,22 @@ class Settings:
         How long its body may take.
     otel
         Whether requests are traced with OpenTelemetry; needs the extra ``otel``.
+    public_url
+        Where browsers find the service, such as ``https://budget.example.org``.
+    oidc_issuer
+        The OpenID Connect issuer that is trusted; needs the extra ``oidc``.
+    oidc_client_id
+        The service's name at the issuer, for the dashboard's login; none without it.
+    oidc_client_secret_file
+        The file with the client's secret; a client without one proves itself by PKCE alone.
+    oidc_audience
+        What the issuer's bearer tokens for this service name as audience; none is taken without it.
+    oidc_claim
+        The claim that grants are looked up by; a path with dots where no claim has that name.
+    oidc_scopes
+        What a login asks the issuer for.
+    oidc_grants
+        What values of the claim stand for, as :func:`dpledger.auth.federation.parse_grants` reads it.
     """
 
     database: str = DEFAULT_DATABASE
@@ -113,6 +137,14 @@ class Settings:
     head_seconds: float = 10.0
     body_seconds: float = 30.0
     otel: bool = False
+    public_url: str | None = None
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret_file: Path | None = None
+    oidc_audience: str | None = None
+    oidc_claim: str = "groups"
+    oidc_scopes: str = "openid"
+    oidc_grants: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], **chosen: Any) -> "Settings":
@@ -137,6 +169,7 @@ class Settings:
         self._check_alerts()
         if self.otel and find_spec("opentelemetry.sdk") is None:
             raise InvalidSettings(variable("otel"), "needs the extra otel: pip install 'dpledger[otel]'")
+        self._check_single_sign_on()
 
     @property
     def is_sqlite(self) -> bool:
@@ -161,13 +194,57 @@ class Settings:
         name = variable("alert_secret_file")
         if self.alert_secret_file is None:
             raise InvalidSettings(name, "webhooks are signed: name the file with the secret")
-        try:
-            secret = self.alert_secret_file.read_bytes().strip()
-        except OSError as error:
-            raise InvalidSettings(name, f"cannot be read: {error.strerror}") from None
+        secret = _secret_in(self.alert_secret_file, name)
         if len(secret) < LEAST_SECRET_BYTES:
             raise InvalidSettings(name, f"the secret must have at least {LEAST_SECRET_BYTES} bytes")
         return secret
+
+    def federation(self) -> Federation | None:
+        """The issuer that is trusted and what it may vouch for, if one is named."""
+        if self.oidc_issuer is None:
+            return None
+        return Federation(
+            self.oidc_issuer, self._grants(), self.oidc_claim, self.oidc_audience, self._login_client()
+        )
+
+    def _grants(self) -> tuple[Grant, ...]:
+        try:
+            return parse_grants(self.oidc_grants or "")
+        except ValueError as error:
+            raise InvalidSettings(variable("oidc_grants"), str(error)) from None
+
+    def _login_client(self) -> LoginClient | None:
+        if self.oidc_client_id is None:
+            return None
+        if self.public_url is None or not is_trusted_url(self.public_url) or "?" in self.public_url:
+            raise InvalidSettings(
+                variable("public_url"), "must be the https URL at which browsers find the service"
+            )
+        file, secret = self.oidc_client_secret_file, None
+        if file is not None:
+            secret = _secret_in(file, variable("oidc_client_secret_file")).decode("utf-8", "replace")
+        redirect_url = self.public_url.rstrip("/") + CALLBACK_PATH
+        return LoginClient(self.oidc_client_id, redirect_url, secret, self.oidc_scopes)
+
+    def _check_single_sign_on(self) -> None:
+        if self.oidc_issuer is None:
+            for name in ("oidc_client_id", "oidc_client_secret_file", "oidc_audience", "oidc_grants"):
+                if getattr(self, name) is not None:
+                    raise InvalidSettings(variable(name), "needs DPLEDGER_OIDC_ISSUER")
+            return
+        name = variable("oidc_issuer")
+        if not is_trusted_url(self.oidc_issuer) or "?" in self.oidc_issuer:
+            raise InvalidSettings(name, "must be an https URL without a query")
+        if find_spec("jwt") is None:
+            raise InvalidSettings(name, "needs the extra oidc: pip install 'dpledger[oidc]'")
+        if self.oidc_client_id is None and self.oidc_audience is None:
+            raise InvalidSettings(name, "needs DPLEDGER_OIDC_CLIENT_ID, DPLEDGER_OIDC_AUDIENCE or both")
+        if self.oidc_client_id == self.oidc_audience:
+            # Else what a person logs in with would be good as a machine's token.
+            raise InvalidSettings(variable("oidc_audience"), "must not be the client's id")
+        if "openid" not in self.oidc_scopes.split():
+            raise InvalidSettings(variable("oidc_scopes"), "must have openid among them")
+        self.federation()
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -236,6 +313,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "expiry_seconds": float,
     "metrics_datasets": _names,
     "alert_secret_file": Path,
+    "oidc_client_secret_file": Path,
     "alert_thresholds": _numbers,
     "alert_seconds": float,
     "max_connections": int,
@@ -250,6 +328,17 @@ def _read_from(environment: Mapping[str, str], name: str) -> Any:
         return _READERS.get(name, str)(environment[variable(name)])
     except ValueError as error:
         raise InvalidSettings(variable(name), f"cannot be read: {error}") from None
+
+
+def _secret_in(file: Path, name: str) -> bytes:
+    """The secret in a file, without the line's end."""
+    try:
+        secret = file.read_bytes().strip()
+    except OSError as error:
+        raise InvalidSettings(name, f"cannot be read: {error.strerror}") from None
+    if not secret:
+        raise InvalidSettings(name, "is empty")
+    return secret
 
 
 def _is_threshold(value: float) -> bool:

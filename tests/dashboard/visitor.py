@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
@@ -19,11 +20,11 @@ ORIGIN = "http://testserver"
 
 
 @contextmanager
-def serving(database: str, keys: Path, token: str = "") -> Iterator[Service]:
+def serving(database: str, keys: Path, token: str = "", **chosen: Any) -> Iterator[Service]:
     """The service as it is served, with a clock that the test sets; a new ledger announces its token."""
     reported: list[str] = []
     clock = SetClock()
-    settings = Settings(database, keys, expiry_seconds=3600.0)
+    settings = Settings(database, keys, expiry_seconds=3600.0, **chosen)
     app = create_server(settings, clock=clock, announce=reported.append)
     with TestClient(app, raise_server_exceptions=False, follow_redirects=False) as client:
         yield Service(client, reported[0] if reported else token, clock)

@@ -16,9 +16,8 @@ def _lock() -> str:
 
 def _requirements() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [
-        Requirement(line) for line in [*project["dependencies"], *project["optional-dependencies"]["otel"]]
-    ]
+    extras = project["optional-dependencies"]
+    return [Requirement(line) for line in [*project["dependencies"], *extras["oidc"], *extras["otel"]]]
 
 
 def test_every_requirement_of_the_service_is_pinned_within_its_range() -> None:

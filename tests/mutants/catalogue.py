@@ -500,6 +500,42 @@ MUTANTS = (
         "        if self.datasets is not None and not name:\n",
         ("tests/api/test_tokens.py::test_a_list_of_datasets_limits_everything",),
     ),
+    Mutant(
+        "a token for another audience is taken",
+        f"{_SERVICE}/auth/web_tokens.py",
+        "    if audience not in audiences:\n",
+        "    if not audiences:\n",
+        ("tests/auth/test_web_tokens.py::test_wrong_claims_are_refused",),
+        quick=True,
+    ),
+    Mutant(
+        "an issuer's key is believed for ever while it fails",
+        f"{_SERVICE}/auth/provider.py",
+        "        if known is None or self._elapsed() - known.read_at > LONGEST_SECONDS:\n",
+        "        if known is None:\n",
+        ("tests/auth/test_provider.py::test_keys_are_believed_for_a_bounded_time_while_the_issuer_fails",),
+    ),
+    Mutant(
+        "a login's state is good twice",
+        f"{_SERVICE}/auth/sign_on.py",
+        "        if not self._ended.end(number, ends_us, self._clock.now_us()):\n",
+        "        if self._ended.end(number, ends_us, self._clock.now_us()) is None:\n",
+        ("tests/dashboard/test_sign_on.py::test_a_state_is_good_once",),
+    ),
+    Mutant(
+        "an identity of another login is taken",
+        f"{_SERVICE}/auth/sign_on.py",
+        "not hmac.compare_digest(nonce.encode(), expected.encode())",
+        "not expected",
+        ("tests/dashboard/test_sign_on.py::test_an_identity_that_is_not_of_this_login_is_refused",),
+    ),
+    Mutant(
+        "a group's scope reaches another group's datasets",
+        f"{_SERVICE}/auth/federation.py",
+        "            lists = [grant.datasets for grant in matched if grant.scope is scope]\n",
+        "            lists = [grant.datasets for grant in matched]\n",
+        ("tests/auth/test_federation.py::test_two_values_together_never_grant_what_neither_does",),
+    ),
     # The client.
     Mutant(
         "the data are looked at before the yes",

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -19,6 +19,7 @@ from dpledger.auth.gatekeeper import Caller, Gatekeeper, bearer_token
 from dpledger.auth.issuer import Issuer
 from dpledger.auth.keys import load_keys
 from dpledger.auth.sessions import SessionKeeper
+from dpledger.auth.tokens import WebToken
 from dpledger.ledger.batching import GroupCommitter, resolve
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import Unavailable
@@ -40,6 +41,9 @@ from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import open_storage
 from dpledger.storage.sessions import SessionStore
 
+if TYPE_CHECKING:
+    from dpledger.auth.federated import Federated
+
 __all__ = ["Services", "is_expensive", "opened_marks"]
 
 T = TypeVar("T")
@@ -52,6 +56,8 @@ _LOADING_PAUSE_SECONDS = 0.5
 _WRITERS = 8
 _COMPUTERS = 2
 _LONG_COMPUTERS = 1
+_VERIFIERS = 4
+"""Threads that an issuer may hang in: whoever shows a token of ours is looked up in others."""
 _BODY_READERS = 1
 """One: two threads that only compute would take the interpreter from the event loop in turns."""
 
@@ -78,9 +84,13 @@ class Services:
             self.storage.close()
             raise
         self.signer = Signer(keys.receipt_seed, keys.retired_public_keys)
-        self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock)
+        ended = SessionStore(self.storage.database)
+        federation = _federated(settings, self.tokens, ended, keys.token_key, clock)
+        self.sign_on = None if federation is None else federation.sign_on
+        web_tokens = None if federation is None else federation.bearers
+        self.gatekeeper = Gatekeeper(self.tokens, keys.token_key, clock, web_tokens=web_tokens)
         self.issuer = Issuer(self.tokens, keys.token_key, clock)
-        self.sessions = SessionKeeper(self.tokens, SessionStore(self.storage.database), keys.token_key, clock)
+        self.sessions = SessionKeeper(self.tokens, ended, keys.token_key, clock)
         self.responses = ResponseWriter(self.signer)
         self.ledger = LedgerService(self.storage, clock, self.responses)
         self.reader = LedgerReader(self.storage)
@@ -91,6 +101,7 @@ class Services:
         self._writers = anyio.CapacityLimiter(_WRITERS)
         self._computers = anyio.CapacityLimiter(_COMPUTERS)
         self._long_computers = anyio.CapacityLimiter(_LONG_COMPUTERS)
+        self._verifiers = anyio.CapacityLimiter(_VERIFIERS)
         self._body_readers = anyio.CapacityLimiter(_BODY_READERS)
         self.lists = Lane(lambda: len(self.in_flight) > self.lists.deciding)
         self._tell_more()
@@ -125,10 +136,12 @@ class Services:
 
     async def caller(self, authorization: str | None) -> Caller:
         """Who is calling; a thread asks the database where memory does not know."""
-        known = self.gatekeeper.find_cached(bearer_token(authorization))
+        token = bearer_token(authorization)
+        known = self.gatekeeper.find_cached(token)
         if known is not None:
             return known
-        return await anyio.to_thread.run_sync(self.gatekeeper.caller, authorization)
+        limiter = self._verifiers if isinstance(token, WebToken) else None
+        return await anyio.to_thread.run_sync(self.gatekeeper.caller, authorization, limiter=limiter)
 
     async def write(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run what locks and commits in a thread of the writers."""
@@ -218,6 +231,18 @@ def _standby_watch(settings: Settings, database: Database) -> StandbyWatch | Non
     if settings.require_standby or has_several_hosts(settings.database):
         return StandbyWatch(database, settings.require_standby)
     return None
+
+
+def _federated(
+    settings: Settings, tokens: TokenStore, ended: SessionStore, key: bytes, clock: Clock
+) -> "Federated | None":
+    """What an issuer vouches for, where one is trusted; its libraries are an extra, and loaded here alone."""
+    federation = settings.federation()
+    if federation is None:
+        return None
+    from dpledger.auth.federated import open_federation
+
+    return open_federation(federation, tokens, ended, key, clock)
 
 
 def opened_marks(settings: Settings, instance: str) -> HighWaterMarks:

@@ -1,4 +1,4 @@
-"""Authenticates bearer tokens.
+"""Authenticates bearer tokens: the ledger's own, and an issuer's where one is trusted.
 
 Token rows are kept in memory by id. For reading, a kept row is believed for at most
 ``FRESH_SECONDS``: a revoked token reads no longer than that. Whatever spends or changes something is
@@ -12,15 +12,23 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
 from dpledger.auth.errors import Forbidden, Unauthenticated
 from dpledger.auth.scopes import Scope, covers
-from dpledger.auth.tokens import TokenHasher, TokenSecret, is_token_id, read_token
+from dpledger.auth.tokens import (
+    TokenHasher,
+    TokenSecret,
+    WebToken,
+    is_token_id,
+    read_token,
+    read_web_token,
+)
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.errors import NotFound
 from dpledger.storage.repositories.tokens import TokenRow, TokenStore
 
-__all__ = ["FRESH_SECONDS", "Caller", "Gatekeeper"]
+__all__ = ["FRESH_SECONDS", "Caller", "Gatekeeper", "WebTokenVerifier", "bearer_token"]
 
 FRESH_SECONDS = 2.0
 _KEPT = 10_000
@@ -53,6 +61,16 @@ class Caller:
             raise Forbidden("this needs a token that is not limited to some datasets")
 
 
+class WebTokenVerifier(Protocol):
+    """Authenticates the tokens of an issuer."""
+
+    def find_cached(self, token: WebToken, max_age_seconds: float) -> Caller | None:
+        """Whose token it is, from memory; None where memory does not know, or no longer."""
+
+    def caller(self, token: WebToken) -> Caller:
+        """Whose token it is; verifies it and asks the database."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Kept:
     row: TokenRow
@@ -64,9 +82,15 @@ class Gatekeeper:
     """Tells tokens apart from what is none."""
 
     def __init__(
-        self, store: TokenStore, token_key: bytes, clock: Clock, elapsed: Callable[[], float] = monotonic
+        self,
+        store: TokenStore,
+        token_key: bytes,
+        clock: Clock,
+        elapsed: Callable[[], float] = monotonic,
+        web_tokens: WebTokenVerifier | None = None,
     ) -> None:
         self._elapsed = elapsed
+        self._web_tokens = web_tokens
         self._store = store
         self._hasher = TokenHasher(token_key)
         self._clock = clock
@@ -83,8 +107,16 @@ class Gatekeeper:
         """The same from the database alone, for what is not decided in a ledger's transaction."""
         return self._looked_up(bearer_token(authorization))
 
-    def find_cached(self, token: TokenSecret, max_age_seconds: float = FRESH_SECONDS) -> Caller | None:
-        """The same from memory alone; None where memory does not know, or no longer."""
+    def find_cached(
+        self, token: TokenSecret | WebToken, max_age_seconds: float = FRESH_SECONDS
+    ) -> Caller | None:
+        """The same from memory alone; None where memory does not know, or no longer.
+
+        An issuer's token is never believed for longer than ``FRESH_SECONDS``: the deciding transaction
+        asks whether its subject was shut out, and not whether its key was withdrawn.
+        """
+        if isinstance(token, WebToken):
+            return self._verifier().find_cached(token, min(max_age_seconds, FRESH_SECONDS))
         kept = self._kept.get(token.id)
         if kept is None or self._elapsed() - kept.read_at > max_age_seconds:
             return None
@@ -104,7 +136,14 @@ class Gatekeeper:
         with self._guard:
             self._kept.pop(token_id, None)
 
-    def _looked_up(self, token: TokenSecret) -> Caller:
+    def _verifier(self) -> WebTokenVerifier:
+        if self._web_tokens is None:
+            raise Unauthenticated
+        return self._web_tokens
+
+    def _looked_up(self, token: TokenSecret | WebToken) -> Caller:
+        if isinstance(token, WebToken):
+            return self._verifier().caller(token)
         try:
             row = self._store.get(token.id)
         except NotFound:
@@ -120,11 +159,12 @@ class Gatekeeper:
         return caller
 
 
-def bearer_token(authorization: str | None) -> TokenSecret:
+def bearer_token(authorization: str | None) -> TokenSecret | WebToken:
     """The token in an Authorization header."""
     if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
         raise Unauthenticated
-    token = read_token(authorization[len(_SCHEME) :].strip())
+    text = authorization[len(_SCHEME) :].strip()
+    token = read_token(text) or read_web_token(text)
     if token is None:
         raise Unauthenticated
     return token

@@ -13,20 +13,25 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "MAX_TOKEN_CHARACTERS",
+    "MAX_WEB_TOKEN_CHARACTERS",
     "TokenHasher",
     "TokenSecret",
+    "WebToken",
     "derived_token",
     "holds_token",
     "is_token_id",
     "new_token",
     "read_token",
+    "read_web_token",
 ]
 
 MAX_TOKEN_CHARACTERS = 128
+MAX_WEB_TOKEN_CHARACTERS = 16 * 1024
 _ID_BYTES = 10
 _SECRET_BYTES = 32
 _BLOCK_BYTES = 64
 _ID = re.compile(r"[a-z2-7]{1,40}")
+_WEB_SHAPE = re.compile(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _SHAPE = re.compile(rf"dpl_({_ID.pattern})_[a-z2-7]{{16,80}}")
 
 
@@ -35,6 +40,13 @@ class TokenSecret:
     """A token as its bearer holds it; the text never shows in a log."""
 
     id: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class WebToken:
+    """A text that has the shape of an issuer's JSON Web Token; nothing of it is verified."""
+
     text: str = field(repr=False)
 
 
@@ -68,6 +80,12 @@ def read_token(text: str) -> TokenSecret | None:
     """The token that a text is, or None."""
     found = _SHAPE.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
     return None if found is None else TokenSecret(found[1], text)
+
+
+def read_web_token(text: str) -> WebToken | None:
+    """The JSON Web Token that a text looks like, or None."""
+    is_one = len(text) <= MAX_WEB_TOKEN_CHARACTERS and _WEB_SHAPE.fullmatch(text) is not None
+    return WebToken(text) if is_one else None
 
 
 class TokenHasher:

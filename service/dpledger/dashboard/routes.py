@@ -1,7 +1,7 @@
 """The dashboard's pages. Each first asks whose session it is; reading is all that a page can do."""
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -12,19 +12,24 @@ from starlette.routing import Route
 
 from dpledger import __version__
 from dpledger.auth.errors import AuthError, Unauthenticated
+from dpledger.auth.federation import LOGIN_SECONDS
 from dpledger.auth.gatekeeper import Caller
 from dpledger.auth.scopes import Scope
 from dpledger.dashboard.assets import ASSETS, asset_response
 from dpledger.dashboard.pages import Pages
 from dpledger.dashboard.report import verification_of
-from dpledger.dashboard.security import COOKIE, check_same_origin
+from dpledger.dashboard.security import COOKIE, LOGIN_COOKIE, check_same_origin
 from dpledger.dashboard.services import Services
 from dpledger.dashboard.verification import Verifier
 from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
+from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.model.entries import EntryKind
 from dpledger.ledger.report import MOST_ROWS, report_document
 from dpledger.storage.read_models.dashboard import Cursor, reader
 from dpledger.storage.read_models.fractions import WHOLE
+
+if TYPE_CHECKING:
+    from dpledger.auth.sign_on import SignOn
 
 __all__ = ["ROUTES", "login_page", "problem_page"]
 
@@ -209,9 +214,10 @@ def login_page(request: Request) -> Response:
     return _login_form(request, request.query_params.get("next", ""))
 
 
-def _login_form(request: Request, wanted: str, problem: str | None = None) -> Response:
-    status = 200 if problem is None else 401
-    shown = {"problem": problem, "wanted": _own_path(request, wanted)}
+def _login_form(request: Request, wanted: str, problem: str | None = None, status: int = 401) -> Response:
+    status = 200 if problem is None else status
+    own, sign_on = _own_path(request, wanted), _services(request).sign_on
+    shown = {"problem": problem, "wanted": own, "sign_on": sign_on and urlencode({"next": own})}
     return HTMLResponse(_render(request, "login.html", None, **shown), status)
 
 
@@ -247,10 +253,58 @@ def _log_in(request: Request, token: str, wanted: str) -> Response:
         return _login_form(request, wanted, problem)
     except AuthError as error:
         return _login_form(request, wanted, f"{error}.")
-    session = services.sessions.open(caller.id)
-    response = RedirectResponse(_own_path(request, wanted), 303)
+    return _with_session(request, RedirectResponse(_own_path(request, wanted), 303), caller.id)
+
+
+def _with_session(request: Request, response: Response, token_id: str) -> Response:
+    session = _services(request).sessions.open(token_id)
     response.set_cookie(COOKIE, session.value, max_age=session.seconds, **_cookie(request))
     return response
+
+
+def begin_sign_on(request: Request) -> Response:
+    """Send the browser to the issuer, with a cookie by which it is known when it comes back."""
+    wanted = request.query_params.get("next", "")
+    try:
+        begun = _sign_on(request).begin(_own_path(request, wanted))
+    except Unavailable as error:
+        return _login_form(request, wanted, f"{error}.", 503)
+    response = RedirectResponse(begun.url, 303)
+    response.set_cookie(LOGIN_COOKIE, begun.cookie, max_age=LOGIN_SECONDS, **_login_cookie(request))
+    return response
+
+
+def end_sign_on(request: Request) -> Response:
+    """Open a session for whom the issuer vouches for.
+
+    A page and no redirection: the session's cookie does not travel with what another site began, and
+    the step from this page to the next one is the first that does not count as such.
+    """
+    try:
+        ended = _sign_on(request).end(request.cookies.get(LOGIN_COOKIE), request.query_params)
+    except Unauthenticated:
+        response = _login_form(request, "", "The login was not completed. Begin it again.")
+    except Unavailable as error:
+        response = _login_form(request, "", f"{error}.", 503)
+    except AuthError as error:
+        response = _login_form(request, "", f"{error}.", 403)
+    else:
+        page = _render(request, "signed_on.html", None, wanted=_own_path(request, ended.wanted))
+        response = _with_session(request, HTMLResponse(page), ended.token_id)
+    response.delete_cookie(LOGIN_COOKIE, **_login_cookie(request))
+    return response
+
+
+def _sign_on(request: Request) -> "SignOn":
+    sign_on = _services(request).sign_on
+    if sign_on is None:
+        raise HTTPException(404, "there is no single sign-on here")
+    return sign_on
+
+
+def _login_cookie(request: Request) -> dict[str, Any]:
+    """The issuer's site begins the way back, which a strict cookie would not go along with."""
+    return {**_cookie(request), "path": f"{request.scope['root_path']}/login/sso", "samesite": "lax"}
 
 
 def _cookie(request: Request) -> dict[str, Any]:
@@ -290,6 +344,8 @@ ROUTES = [
     Route("/", get_datasets),
     Route("/login", login_page),
     Route("/login", post_login, methods=["POST"]),
+    Route("/login/sso", begin_sign_on),
+    Route("/login/sso/callback", end_sign_on),
     Route("/logout", post_logout, methods=["POST"]),
     Route("/datasets/{dataset}", get_dataset),
     Route("/datasets/{dataset}/report", get_report),

@@ -8,9 +8,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.auth.errors import Forbidden
 
-__all__ = ["COOKIE", "HEADERS", "SafeHeaders", "check_same_origin"]
+__all__ = ["COOKIE", "HEADERS", "LOGIN_COOKIE", "SafeHeaders", "check_same_origin"]
 
 COOKIE = "dpledger_session"
+LOGIN_COOKIE = "dpledger_login"
+"""A login at an issuer that was begun and not ended yet."""
 HEADERS = {
     # Scripts, styles and data come from this server alone, and nothing inline runs.
     "Content-Security-Policy": (

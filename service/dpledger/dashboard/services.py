@@ -1,12 +1,15 @@
 """The parts of the running service that the dashboard uses."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dpledger.auth.gatekeeper import Gatekeeper
 from dpledger.auth.sessions import SessionKeeper
 from dpledger.ledger.clock import Clock
 from dpledger.ledger.reader import LedgerReader
 from dpledger.storage.repository import SqlStorage
+
+if TYPE_CHECKING:
+    from dpledger.auth.sign_on import SignOn
 
 __all__ = ["Services"]
 
@@ -18,4 +21,5 @@ class Services(Protocol):
     reader: LedgerReader
     gatekeeper: Gatekeeper
     sessions: SessionKeeper
+    sign_on: "SignOn | None"
     clock: Clock

@@ -22,14 +22,17 @@ class SessionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def end(self, session_id: bytes, ends_at_us: int, now_us: int) -> None:
-        """End a session for good; those that have ended by themselves are forgotten."""
+    def end(self, session_id: bytes, ends_at_us: int, now_us: int) -> bool:
+        """End a session for good, and say whether it was not before.
 
-        def work(session: Session) -> None:
+        Those that have ended by themselves are forgotten.
+        """
+
+        def work(session: Session) -> bool:
             session.change(_FORGET, {"now_us": now_us})
-            session.change(_END, {"id": session_id, "ends_at_us": ends_at_us})
+            return session.change(_END, {"id": session_id, "ends_at_us": ends_at_us}) == 1
 
-        run_in_transaction(self._database, work)
+        return run_in_transaction(self._database, work)
 
     def has_ended(self, session_id: bytes) -> bool:
         """Whether somebody ended the session."""

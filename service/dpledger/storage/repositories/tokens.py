@@ -30,6 +30,12 @@ _ADD = text(
     " revoked_at_us) VALUES (:id, :keyed_hash, :scopes, :datasets, :description, :created_at_us,"
     " :expires_at_us, :revoked_at_us) ON CONFLICT (id) DO NOTHING"
 )
+_PUT = text(
+    "INSERT INTO tokens (id, keyed_hash, scopes, datasets, description, created_at_us, expires_at_us,"
+    " revoked_at_us) VALUES (:id, :keyed_hash, :scopes, :datasets, :description, :created_at_us,"
+    " :expires_at_us, :revoked_at_us) ON CONFLICT (id) DO UPDATE SET scopes = excluded.scopes,"
+    " datasets = excluded.datasets, description = excluded.description"
+)
 _REVOKE = (
     update(tokens)
     .where(tokens.c.id == bindparam("token"), tokens.c.revoked_at_us.is_(None))
@@ -76,6 +82,17 @@ class TokenStore:
         """Store a token; raises AlreadyExists."""
         run_in_transaction(self._database, lambda session: _add(session, row))
 
+    def put(self, row: TokenRow) -> TokenRow:
+        """Store what a token is good for, as a new one or over the old; one that was revoked stays so."""
+
+        def work(session: Session) -> TokenRow:
+            session.change(_PUT, _values(row))
+            found = session.row(_BY_ID, {"id": row.id})
+            assert found is not None, "it was put there"
+            return _token(found)
+
+        return run_in_transaction(self._database, work)
+
     def add_first(self, row: TokenRow) -> bool:
         """Store a token unless there is one already; of several processes only one succeeds."""
 
@@ -120,7 +137,12 @@ class TokenStore:
 
 
 def _add(session: Session, row: TokenRow) -> None:
-    values = {
+    if session.change(_ADD, _values(row)) != 1:
+        raise AlreadyExists("token", row.id)
+
+
+def _values(row: TokenRow) -> dict[str, Any]:
+    return {
         "id": row.id,
         "keyed_hash": row.keyed_hash,
         "scopes": json.dumps(row.scopes),
@@ -130,8 +152,6 @@ def _add(session: Session, row: TokenRow) -> None:
         "expires_at_us": row.expires_at_us,
         "revoked_at_us": row.revoked_at_us,
     }
-    if session.change(_ADD, values) != 1:
-        raise AlreadyExists("token", row.id)
 
 
 def _token(row: Row) -> TokenRow:
