@@ -592,14 +592,15 @@ def test_a_reservation_may_be_made_and_settled_in_one_group(storage: SqlStorage)
 # Tokens ----------------------------------------------------------------------------------------------
 
 
-def test_revoked_expired_and_unknown_tokens_have_ended(storage: SqlStorage) -> None:
+def test_tokens_that_have_not_ended_are_told_with_their_teams(storage: SqlStorage) -> None:
     tokens = TokenStore(storage.database)
     for name, expires in (("good", None), ("later", 100), ("revoked", None)):
-        tokens.add(TokenRow(name, b"h", ("spend",), None, "", 0, expires))
+        team = "lab" if name == "later" else None
+        tokens.add(TokenRow(name, b"h", ("spend",), None, "", 0, expires, team=team))
     tokens.revoke("revoked", 50)
 
     with storage.begin() as transaction:
         asked = ["good", "later", "revoked", "unknown"]
-        assert transaction.revoked(asked, 99) == {"revoked", "unknown"}
-        assert transaction.revoked(asked, 100) == {"later", "revoked", "unknown"}
-        assert transaction.revoked([], 100) == set()
+        assert transaction.teams(asked, 99) == {"good": None, "later": "lab"}
+        assert transaction.teams(asked, 100) == {"good": None}
+        assert transaction.teams([], 100) == {}

@@ -293,4 +293,5 @@ def _request(body: TokenBody) -> TokenRequest:
         None if body.datasets is None else frozenset(body.datasets),
         body.description,
         None if seconds is None else int(seconds * 1e6),
+        body.team,
     )

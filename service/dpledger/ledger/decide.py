@@ -63,10 +63,11 @@ __all__ = [
 
 
 class Stamp(NamedTuple):
-    """When, and by whose token."""
+    """When, by whose token, and of which team that is."""
 
     at_us: int
     actor: str
+    team: str | None = None
 
 
 class Granted(NamedTuple):
@@ -118,7 +119,7 @@ def is_plain(state: LedgerState) -> bool:
 
 
 def authorize_in_a_row(
-    state: LedgerState, command: Authorize, at_us: int, actors: Sequence[str]
+    state: LedgerState, command: Authorize, stamps: Sequence[Stamp]
 ) -> tuple[list[Entry], list[float], LedgerState]:
     """One step of the whole asked for several times: the entries of those granted up to the first refused.
 
@@ -127,15 +128,15 @@ def authorize_in_a_row(
     same bits as :func:`decide` gives for one after another, in half of its time.
     """
     if isinstance(state.whole, ExactTotals):
-        totals, sums = _exactly_in_a_row(state, state.whole, command.charge, len(actors))
+        totals, sums = _exactly_in_a_row(state, state.whole, command.charge, len(stamps))
     else:
-        totals, sums = _raised_in_a_row(state, state.whole, command.charge, len(actors))
+        totals, sums = _raised_in_a_row(state, state.whole, command.charge, len(stamps))
     if not len(sums):
         return [], [], state
     entries: list[Entry] = []
     head = state.head
-    for sequence, actor in enumerate(actors[: len(sums)], state.sequence + 1):
-        entries.append(_authorization_entry(sequence, head, command, Stamp(at_us, actor)))
+    for sequence, stamp in enumerate(stamps[: len(sums)], state.sequence + 1):
+        entries.append(_authorization_entry(sequence, head, command, stamp))
         head = entries[-1].hash
     after = state.charged(totals, entries[-1].sequence, head)
     return entries, state.budget.fractions_left(sums), after
@@ -285,6 +286,7 @@ def _entry(state: LedgerState, command: Command, stamp: Stamp) -> Entry:
         at_us=stamp.at_us,
         actor=stamp.actor,
         previous=state.head,
+        team=stamp.team,
         **_particulars(command),
     )
 
@@ -301,6 +303,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         command.charge.fingerprint,
         sample=command.sample,
         allocation=None if command.allocation is None else command.allocation.sequence,
+        team=stamp.team,
     )
 
 

@@ -142,13 +142,17 @@ class StoredEntry:
 
 @dataclass(frozen=True, eq=False)
 class RunRow:
-    """What one run has spent (settled and authorized), and when it was active."""
+    """What one run has spent (settled and authorized), and when it was active.
+
+    ``team`` is that of the token that began it.
+    """
 
     name: str
     entries: int
     amounts: Floats
     first_at_us: int
     last_at_us: int
+    team: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +186,12 @@ class EntryFilter:
 class Known(NamedTuple):
     """What is known of a group's requests, each matched by actor and key: compare ``request``.
 
-    ``ended`` are the actors whose tokens are revoked, expired or unknown; ``entries`` and ``answers``
-    are what answered a key before.
+    ``ended`` are the actors whose tokens are revoked, expired or unknown, ``teams`` those of the others;
+    ``entries`` and ``answers`` are what answered a key before.
     """
 
     ended: set[str]
+    teams: dict[str, str | None]
     entries: dict[IdempotentRequest, StoredEntry]
     answers: dict[IdempotentRequest, StoredAnswer]
 
@@ -281,8 +286,8 @@ class Transaction(Protocol):
         """Open reservations whose time is over, oldest first."""
         ...
 
-    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
-        """Those of the tokens that are revoked, expired or unknown now."""
+    def teams(self, token_ids: Sequence[str], now_us: int) -> dict[str, str | None]:
+        """The teams of those tokens that are neither revoked nor expired nor unknown now."""
         ...
 
 

@@ -383,6 +383,7 @@ def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:
     }
     optional = {
         "run": entry.run,
+        "team": entry.team,
         "partition": stored.partition_name,
         "allocation": stored.allocation_name,
         "times": entry.times,
@@ -418,7 +419,7 @@ def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[s
         spent_part, held_part = min(spent_part, most), min(held_part, most)
     reserved = {"open": sum(each.reservations for each in held), "fraction": held_part}
     return {
-        "run": row.name,
+        **_run_name(row),
         "entries": row.entries,
         "spent": _coordinates(budget, row.amounts),
         "reserved": {**_coordinates(budget, holds), **reserved},
@@ -428,10 +429,14 @@ def _run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[s
     }
 
 
+def _run_name(row: RunRow) -> dict[str, str]:
+    return {"run": row.name} if row.team is None else {"run": row.name, "team": row.team}
+
+
 def _run_counts(row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
     """A run under a shared budget: amounts of different allocations are of different things, so no sums."""
     return {
-        "run": row.name,
+        **_run_name(row),
         "entries": row.entries,
         "spent": {},
         "reserved": {"open": sum(each.reservations for each in held)},

@@ -97,14 +97,20 @@ class LedgerService:
         warnings = unspent_plan_warnings(dataset.plan, dataset.budget)
 
         def work(transaction: Transaction) -> DatasetOpening | StoredResult:
-            executor.refuse_revoked(transaction, call)
+            team = executor.valid_team(transaction, call)
             known = executor.known(transaction, NO_DATASET, call)
             if known is not None:
                 return known
             stamped = replace(dataset, at_us=executor.clock.now_us())
             state = transaction.open_dataset(stamped)
             entry = Entry(
-                1, EntryKind.OPENED, stamped.at_us, call.actor, state.head, detail=_opening(dataset)
+                1,
+                EntryKind.OPENED,
+                stamped.at_us,
+                call.actor,
+                state.head,
+                detail=_opening(dataset),
+                team=team,
             )
             transaction.append(state, replace(state, sequence=1, head=entry.hash), [NewEntry(entry)])
             return executor.keep(transaction, NO_DATASET, call, DatasetOpening(stamped, tuple(warnings)))
@@ -263,7 +269,7 @@ class LedgerService:
         return len(due)
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:
-        self._executor.open_unit(transaction, transaction.lock([name])[name]).write()
+        self._executor.open_unit(transaction, transaction.lock([name])[name], {}).write()
 
 
 def _refuse_partitions(state: LedgerState) -> None:

@@ -1,7 +1,8 @@
 """Unit of work: one dataset's ledger held under its lock; commands are decided on it, then written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dpledger.accounting.errors import InvalidInput
@@ -45,10 +46,20 @@ class Recorded(NamedTuple):
 
 
 class UnitOfWork:
-    """Decide several commands one after another against one locked state, then write them together."""
+    """Decide several commands one after another against one locked state, then write them together.
 
-    def __init__(self, transaction: Transaction, state: LedgerState, now_us: int) -> None:
+    ``teams`` are those of the tokens that ask.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        state: LedgerState,
+        now_us: int,
+        teams: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> None:
         self._transaction = transaction
+        self._teams = teams
         self._before = state
         self._now_us = now_us
         self._entries: list[NewEntry] = []
@@ -69,8 +80,8 @@ class UnitOfWork:
         return self._before.sequence
 
     def stamp(self, actor: str) -> Stamp:
-        """The time of this unit of work, and the caller."""
-        return Stamp(self._now_us, actor)
+        """The time of this unit of work, the caller, and the caller's team."""
+        return Stamp(self._now_us, actor, self._teams.get(actor))
 
     def partition(self, name: str | None) -> Partition | None:
         """The partition as it stands after what was decided so far in this unit of work."""
@@ -148,8 +159,8 @@ class UnitOfWork:
         taken: list[Recorded | Refused] = []
         ledger = self.state if command.allocation is None else self.ledger(command.allocation)
         if is_plain(ledger):
-            actors = [call.actor for call in calls]
-            entries, fractions, after = authorize_in_a_row(ledger, command, self._now_us, actors)
+            stamps = [self.stamp(call.actor) for call in calls]
+            entries, fractions, after = authorize_in_a_row(ledger, command, stamps)
             if entries:
                 self._charges[command.charge.fingerprint] = command.charge
                 if command.allocation is None:

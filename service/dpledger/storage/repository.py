@@ -113,7 +113,8 @@ class SqlTransaction:
             ]
         )
         return Known(
-            set(actors) - {actor for (actor,) in valid},
+            set(actors) - {actor for actor, _ in valid},
+            dict(valid),
             entry_rows.entries_answering(self._session, dataset_id, calls, sequences) if sequences else {},
             answer_rows.answers_among(calls, kept) if kept else {},
         )
@@ -221,9 +222,9 @@ class SqlTransaction:
         """Open reservations whose time is over, oldest first."""
         return reservations.due_reservations(self._session, dataset_id, now_us, self._size(dataset_id))
 
-    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
-        """Those of the tokens that are revoked, expired or unknown now."""
-        return tokens.ended_tokens(self._session, token_ids, now_us)
+    def teams(self, token_ids: Sequence[str], now_us: int) -> dict[str, str | None]:
+        """The teams of those tokens that are neither revoked nor expired nor unknown now."""
+        return tokens.teams_of_valid(self._session, token_ids, now_us)
 
     def _state(self, dataset_id: int) -> LedgerState:
         """The locked state: nothing of a dataset is decided or written without its lock."""

@@ -4,7 +4,7 @@ Every key, unique constraint and index of a ledger's tables starts with the data
 that shards by it serves the same schema. Exceptions are what is asked of all datasets at once, such as which
 reservations are due, and the index of idempotency keys: a key has the dataset in its hash, and is looked up
 by itself, because a planner without statistics, in a database that is a minute old, would otherwise read all
-of the dataset's entries. Names (actors, runs), charges and budgets are kept once per
+of the dataset's entries. Names (actors, teams, runs), charges and budgets are kept once per
 dataset and referred to by small numbers: an entry stays small however long a step description is.
 """
 
@@ -49,6 +49,7 @@ __all__ = [
     "refusals",
     "reservations",
     "runs",
+    "teams",
     "tokens",
 ]
 
@@ -84,6 +85,7 @@ tokens = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
     Column("revoked_at_us", BigInteger),
+    Column("team", Text),
 )
 
 # A session is known by its seal; what is kept is which of them were ended before their time.
@@ -164,6 +166,15 @@ actors = Table(
     UniqueConstraint("dataset_id", "name"),
 )
 
+teams = Table(
+    "teams",
+    metadata,
+    _of_dataset(),
+    Column("number", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    UniqueConstraint("dataset_id", "name"),
+)
+
 charges = Table(
     "charges",
     metadata,
@@ -185,7 +196,7 @@ charges = Table(
 )
 
 
-def _spender(name: str) -> Table:
+def _spender(name: str, *more: Column[int]) -> Table:
     """Who or what spends, with the sum of it; ``magnitude`` is its place among the others, coarsely."""
     return Table(
         name,
@@ -198,11 +209,13 @@ def _spender(name: str) -> Table:
         Column("first_at_us", BigInteger, nullable=False),
         Column("last_at_us", BigInteger, nullable=False),
         Column("magnitude", SmallInteger, nullable=False),
+        *more,
         UniqueConstraint("dataset_id", "name"),
     )
 
 
-runs = _spender("runs")
+# No references to the teams: SQLite cannot add them to tables that are there.
+runs = _spender("runs", Column("team", Integer))
 purposes = _spender("purposes")
 
 partitions = Table(
@@ -266,6 +279,7 @@ entries = Table(
     Column("detail", Text),
     # No reference: SQLite cannot add one of several columns to a table that is there.
     Column("allocation", BigInteger),
+    Column("team", Integer),
     _references("actors", "actor"),
     _references("runs", "run"),
     _references("charges", "charge"),

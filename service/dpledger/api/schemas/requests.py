@@ -91,6 +91,7 @@ AllocationName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99
 Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidator(_printable)]
 Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 _MAX_PEOPLE = 20
+TeamName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 _People = Annotated[list[Name], Field(min_length=1, max_length=_MAX_PEOPLE)]
 
 
@@ -418,7 +419,10 @@ class PartitionsBody(Body):
 
 
 class TokenBody(Body):
-    """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays."""
+    """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays.
+
+    ``team`` is whom its spends are attributed to, for good.
+    """
 
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
     datasets: Annotated[
@@ -427,6 +431,7 @@ class TokenBody(Body):
     ] = None
     description: Prose = ""
     expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None
+    team: TeamName | None = None
 
 
 class DeploymentQuery(Body):

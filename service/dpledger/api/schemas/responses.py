@@ -419,6 +419,7 @@ class EntryAnswer(Shape):
     actor: str
     hash: str
     run: str | None = None
+    team: str | None = None
     partition: str | None = None
     allocation: str | None = None
     times: int | None = None
@@ -446,6 +447,7 @@ class RunShown(Shape):
     """What a run has spent, and what its open reservations hold."""
 
     run: str
+    team: Annotated[str | None, Field(description="That of the token that began it; absent without.")] = None
     entries: int
     spent: Annotated[
         dict[str, Any],
@@ -511,6 +513,7 @@ class TokenAnswer(Shape):
     scopes: list[str]
     datasets: list[str] | None
     description: str
+    team: str | None = None
     created_at: str
     expires_at: str | None
     revoked_at: str | None

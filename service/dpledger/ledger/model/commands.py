@@ -60,7 +60,10 @@ class Allocate:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved."""
+    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved.
+
+    ``team`` is the label of that token: what is settled or expires is spent by it, whoever settles.
+    """
 
     sequence: int
     charge: Charge
@@ -70,6 +73,7 @@ class Reservation:
     partition: Partition | None = None
     actor: str = ""
     allocation: Allocation | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
