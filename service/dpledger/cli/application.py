@@ -11,6 +11,7 @@ from dpledger.cli.datasets import datasets
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.queries import calibrate, convert, cost, forecast
+from dpledger.cli.quotas import quotas
 from dpledger.cli.registry import registry
 from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
@@ -48,6 +49,7 @@ for command in (*_OPERATING, *_HISTORY, cost, convert, calibrate, forecast):
 app.add_typer(tokens, name="token")
 app.add_typer(datasets, name="dataset")
 app.add_typer(allocations, name="allocation")
+app.add_typer(quotas, name="quota")
 
 
 def main() -> None:

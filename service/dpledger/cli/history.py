@@ -33,6 +33,7 @@ class Kind(enum.Enum):
     PARTITIONS_OPENED = "partitions-opened"
     ALLOCATED = "allocated"
     ALLOCATION_RETURNED = "allocation-returned"
+    QUOTA_CHANGED = "quota-changed"
     AUTHORIZED = "authorized"
     RESERVED = "reserved"
     SETTLED = "settled"

@@ -563,6 +563,7 @@ _WHAT = {
     EntryKind.PARTITIONS_OPENED: "disjoint parts with ledgers of their own",
     EntryKind.ALLOCATED: "a part of the shared budget",
     EntryKind.ALLOCATION_RETURNED: "given back, nothing was released",
+    EntryKind.QUOTA_CHANGED: "how much a team may use",
 }
 
 

@@ -17,6 +17,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget, Plan
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ class Refusal:
     """A spend that was refused: who asked for what, what was left, and what would have fitted.
 
     ``sequence`` is the entry after which it was decided; ``fits_fraction`` is the part of one
-    repetition's cost that was still to be had.
+    repetition's cost that was still to be had. ``team`` is the one whose quota refused it, where the budget
+    would have granted it.
     """
 
     sequence: int
@@ -125,6 +127,7 @@ class Refusal:
     fits_fraction: float
     fraction: float
     allocation: str | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +273,18 @@ class Transaction(Protocol):
         """Insert or update allocations; raises AlreadyExists for a name that is taken."""
         ...
 
+    def quotas(self, dataset_id: int, team: str) -> list[Quota]:
+        """The quotas in force for a team, by the entries that set them."""
+        ...
+
+    def count_quotas(self, dataset_id: int) -> int:
+        """How many quotas are in force."""
+        ...
+
+    def save_quotas(self, dataset_id: int, quotas: Iterable[Quota]) -> None:
+        """Insert or update quotas; those that were removed are forgotten."""
+        ...
+
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
         """The budget in force at that entry."""
         ...
@@ -379,6 +394,10 @@ class Storage(Protocol):
 
     def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
         """Allocations by the sequence numbers of the entries that opened them."""
+        ...
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the sequence numbers of the entries that set them."""
         ...
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:

@@ -20,8 +20,10 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, identifier, moment
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import ExactTotals, LedgerState, Partition, add_up
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
+from dpledger.ledger.quotas import quota_fields
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 
 __all__ = ["LedgerReader"]
@@ -40,12 +42,13 @@ class _Stored(NamedTuple):
     partitions: dict[int, Partition]
     reservations: dict[int, Reservation]
     allocations: dict[int, Allocation]
+    quotas: dict[int, Quota]
 
     @property
     def is_one_row(self) -> bool:
         """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
         held = self.reservations or self.row.state.whole.open_reservations
-        return not (self.partitions or self.allocations or held)
+        return not (self.partitions or self.allocations or held or self.row.state.has_quotas)
 
 
 class LedgerReader:
@@ -99,6 +102,12 @@ class LedgerReader:
         steps = list({charge.step.canonical: charge.step for charge in charges}.values())
         more = len(steps) > MOST_STEPS or len(charges) == _MOST_CHARGES
         return deployment_document(row, steps[:MOST_STEPS], more, details)
+
+    def quotas(self, name: str, after: int, limit: int, now_us: int) -> list[dict[str, Any]]:
+        """Quotas in force by the entries that set them, with what each has left."""
+        state = self._storage.dataset(name).state
+        found = self._storage.quotas(state.dataset_id, after, limit)
+        return [quota_fields(each, state.budget, now_us) for each in found]
 
     def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Allocations in the order in which they were opened, with what each has left."""
@@ -225,7 +234,8 @@ class LedgerReader:
         row = self._storage.dataset(name)
         self._catch_up(row.state, replay, progress)
         state = row.state
-        return _Stored(row, self._partitions(state), self._reservations(state), self._allocations(state))
+        held, parts = self._reservations(state), self._partitions(state)
+        return _Stored(row, parts, held, self._allocations(state), self._quotas(state))
 
     def _catch_up(self, state: LedgerState, replay: Replay, progress: Progress | None) -> None:
         for stored in self._stream(state.dataset_id, state.sequence, after=replay.sequence):
@@ -265,6 +275,14 @@ class LedgerReader:
             last = page[-1].sequence
         return found
 
+    def _quotas(self, state: LedgerState) -> dict[int, Quota]:
+        found: dict[int, Quota] = {}
+        last = 0
+        while page := self._storage.quotas(state.dataset_id, last, _PAGE) if state.has_quotas else []:
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
     def _partitions(self, state: LedgerState) -> dict[int, Partition]:
         found: dict[int, Partition] = {}
         last = -1
@@ -281,12 +299,16 @@ def _differences(replay: Replay, stored: _Stored) -> list[str]:
     kept, recorded = stored.allocations, replay.allocations
     odd_allocations = sorted(set(kept) ^ set(recorded))
     both = [(kept[number], recorded[number]) for number in sorted(set(kept) & set(recorded))]
-    found = differences(stored.row.state, replay.state, pairs, both)
+    limits, counted = stored.quotas, replay.quotas
+    odd_quotas = sorted(set(limits) ^ set(counted))
+    compared = [(limits[number], counted[number]) for number in sorted(set(limits) & set(counted))]
+    found = differences(stored.row.state, replay.state, pairs, both, compared)
     if replay.unit not in (None, stored.row.unit):
         found.append(Difference("unit", stored.row.unit, replay.unit))
     found += _reservations_differ(stored.reservations, replay.reservations)
     lone = [f"partition {number} is stored or recorded, but not both" for number in odd]
     lone += [f"allocation {number} is stored or recorded, but not both" for number in odd_allocations]
+    lone += [f"quota of entry {number} is stored or recorded, but not both" for number in odd_quotas]
     return lone + [
         f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
     ]

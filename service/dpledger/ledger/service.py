@@ -32,10 +32,11 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
-from dpledger.ledger.model.requests import NewAllocation, Settlement, Spend
+from dpledger.ledger.model.requests import NewAllocation, NewQuota, Settlement, Spend
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
+from dpledger.ledger.quotas import change_quota
 from dpledger.ledger.results import (
     AllocationOpening,
     AllocationRefusal,
@@ -44,6 +45,7 @@ from dpledger.ledger.results import (
     DatasetOpening,
     ListResult,
     PartitionOpening,
+    QuotaChange,
     ReservationGrant,
     RollbackAcceptance,
     SettlementRecord,
@@ -182,6 +184,7 @@ class LedgerService:
         def work(_transaction: Transaction, unit: UnitOfWork) -> PartitionOpening:
             state = unit.state
             _refuse_partitions(state)
+            _refuse_beside_quotas(state)
             names = _numbered_names(state.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
             own = None
             if budget_fields is not None:
@@ -209,6 +212,10 @@ class LedgerService:
     ) -> AllocationReturn | StoredResult:
         """Give back an allocation from which nothing was released; for its owner or an admin."""
         return return_allocation(self._executor, name, allocation, reason, by_admin, call)
+
+    def change_quota(self, name: str, asked: NewQuota, call: IdempotentRequest) -> QuotaChange | StoredResult:
+        """Set, change or remove how much of a dataset's budget a team may use, as an entry."""
+        return change_quota(self._executor, name, asked, call)
 
     def reserve(
         self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest
@@ -282,6 +289,14 @@ def _refuse_partitions(state: LedgerState) -> None:
         raise Unproven(
             f"the budget of {state.name} is shared: its allocations add up over all records, and partitions "
             "inside them are not covered. Open a dataset with another kind of budget for partitions"
+        )
+
+
+def _refuse_beside_quotas(state: LedgerState) -> None:
+    if state.has_quotas:
+        raise Unproven(
+            f"{state.name} has or had quotas, which do not count what a team uses of each partition apart. "
+            "Open a dataset without quotas for partitions"
         )
 
 

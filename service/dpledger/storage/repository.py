@@ -15,6 +15,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import (
     DatasetRow,
@@ -40,6 +41,7 @@ from dpledger.storage.repositories import datasets as states
 from dpledger.storage.repositories import entries as entry_rows
 from dpledger.storage.repositories import idempotency as answer_rows
 from dpledger.storage.repositories import partitions as partition_rows
+from dpledger.storage.repositories import quotas as quota_rows
 from dpledger.storage.repositories import run_totals as sums
 from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.rollback import RollbackGuard, holds, refuse_unless_accepted
@@ -201,6 +203,18 @@ class SqlTransaction:
         """Insert or update allocations; raises AlreadyExists for a name that is taken."""
         self._state(dataset_id)
         allocation_rows.save_allocations(self._session, dataset_id, allocations)
+
+    def quotas(self, dataset_id: int, team: str) -> list[Quota]:
+        """The quotas in force for a team, by the entries that set them."""
+        return quota_rows.find_quotas(self._session, self._state(dataset_id).dataset_id, team)
+
+    def count_quotas(self, dataset_id: int) -> int:
+        """How many quotas are in force."""
+        return quota_rows.count_quotas(self._session, self._state(dataset_id).dataset_id)
+
+    def save_quotas(self, dataset_id: int, quotas: Iterable[Quota]) -> None:
+        """Insert or update quotas; those that were removed are forgotten."""
+        quota_rows.save_quotas(self._session, self._state(dataset_id).dataset_id, quotas)
 
     def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
         """Keep what was refused, for whoever looks after the dataset."""
@@ -401,6 +415,11 @@ class SqlStorage:
         """Allocations by the sequence numbers of the entries that opened them."""
         with self.database.read() as session:
             return allocation_rows.allocations_page(session, dataset_id, after, limit)
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the sequence numbers of the entries that set them."""
+        with self.database.read() as session:
+            return quota_rows.quotas_page(session, dataset_id, after, limit)
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
         """How many allocations are open, and how many were returned."""

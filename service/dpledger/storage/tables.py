@@ -10,6 +10,7 @@ dataset and referred to by small numbers: an entry stays small however long a st
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     Double,
     ForeignKey,
@@ -46,6 +47,7 @@ __all__ = [
     "metadata",
     "partitions",
     "purposes",
+    "quotas",
     "refusals",
     "reservations",
     "runs",
@@ -124,6 +126,13 @@ datasets = Table(
     Column("guaranteed_since", BigInteger, nullable=False, server_default="1"),
     # Spent and reserved as exact numbers; null in a ledger that adds floats, as all did at first.
     Column("exact", Text),
+    # The last entry, where there is or was a quota. Code that does not know of quotas leaves it behind, and
+    # then cannot write: nothing is granted past a quota by an older replica.
+    Column(
+        "quotas_at",
+        BigInteger,
+        CheckConstraint("quotas_at IS NULL OR quotas_at = sequence", name="ck_datasets_quotas_at"),
+    ),
     Index("ix_datasets_left", "left_basis_points", "name"),
 )
 
@@ -255,6 +264,21 @@ allocations = Table(
     _references("budgets", "budget"),
 )
 
+# Those in force, by the entries that set them; what counts of each is in exact numbers.
+quotas = Table(
+    "quotas",
+    metadata,
+    _of_dataset(),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("team", Text, nullable=False),
+    Column("fraction", Double, nullable=False),
+    Column("window_seconds", Integer),
+    Column("slices", Text, nullable=False),
+    Column("held", Text, nullable=False),
+    Column("open_reservations", Integer, nullable=False),
+    Column("latest_us", BigInteger, nullable=False),
+)
+
 # Wide columns first: PostgreSQL then pads nothing between them.
 entries = Table(
     "entries",
@@ -359,6 +383,8 @@ refusals = Table(
     Column("fits_fraction", Double, nullable=False),
     Column("fraction", Double, nullable=False),
     Column("allocation", Text),
+    # The team whose quota refused it, where the budget would have granted it.
+    Column("team", Text),
 )
 
 # Answers under dataset 0 belong to no single dataset, so there is nothing to refer to.

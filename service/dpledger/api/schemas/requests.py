@@ -17,7 +17,7 @@ from dpledger.ledger.deployment import DeploymentDetails, Model, ProductType, Se
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
-from dpledger.ledger.model.requests import NewAllocation, Spend
+from dpledger.ledger.model.requests import NewAllocation, NewQuota, Spend
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
 from dpledger.queries.requests import CostQuery
 
@@ -34,6 +34,7 @@ __all__ = [
     "DatasetBody",
     "DeploymentQuery",
     "PartitionsBody",
+    "QuotaBody",
     "ReservationBody",
     "Search",
     "SettlementBody",
@@ -397,6 +398,19 @@ class AllocationReturnBody(Body):
     """Why an allocation is given back."""
 
     reason: Annotated[Prose, Field(min_length=1)]
+
+
+class QuotaBody(Body):
+    """How much of a budget a team may use: a fraction, in all or within a window; null removes the quota."""
+
+    team: TeamName
+    fraction: Annotated[Number, Field(gt=0, le=1)] | None
+    window_seconds: Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400)] | None = None
+    reason: Annotated[Prose, Field(min_length=1)]
+
+    def to_quota(self) -> NewQuota:
+        """What the ledger reads."""
+        return NewQuota(self.team, self.fraction, self.window_seconds, self.reason)
 
 
 class PartitionsBody(Body):

@@ -370,6 +370,34 @@ class AllocationReturnAnswer(Shape):
     remaining: Remaining
 
 
+class QuotaShown(Shape):
+    """A quota in force; ``remaining`` is what the team may still use now, in the budget's terms."""
+
+    team: str
+    fraction: float
+    window_seconds: int | None
+    sequence: Annotated[int, Field(description="The entry that set it: what later ones were granted counts.")]
+    open_reservations: int
+    remaining: Remaining
+    frees_at: Annotated[
+        str | None, Field(description="When its window frees something, if nothing else happens.")
+    ]
+
+
+class QuotaAnswer(Shape):
+    """A quota as an entry left it, set by entry ``since``; ``fraction`` is null where it was removed."""
+
+    dataset: str
+    sequence: int
+    team: str
+    fraction: float | None
+    window_seconds: int | None
+    since: int | None = None
+    open_reservations: int | None = None
+    remaining: Remaining | None = None
+    frees_at: str | None = None
+
+
 class AllocationShown(Shape):
     """An allocation and what is left to spend from it."""
 
@@ -556,6 +584,13 @@ class AllocationPage(Shape):
     """A page of allocations."""
 
     items: list[AllocationShown]
+    next: Cursor
+
+
+class QuotaPage(Shape):
+    """A page of quotas."""
+
+    items: list[QuotaShown]
     next: Cursor
 
 

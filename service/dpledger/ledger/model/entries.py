@@ -53,6 +53,7 @@ class EntryKind(enum.Enum):
     ROLLBACK_ACCEPTED = "rollback-accepted"
     ALLOCATED = "allocated"
     ALLOCATION_RETURNED = "allocation-returned"
+    QUOTA_CHANGED = "quota-changed"
 
 
 @dataclass(frozen=True, eq=False)
