@@ -19,6 +19,7 @@ WANTED = {
     *("dataset change-budget", "entries", "verify", "accept-rollback", "export"),
     *("cost", "convert", "calibrate", "forecast", "registry"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
+    *("quota set", "quota remove", "quota list"),
 }
 
 

@@ -93,6 +93,7 @@ def session() -> Iterator[Request]:
     yield from _share(post)
     yield from _draft()
     yield from _tune(post)
+    yield from _limit(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -413,3 +414,27 @@ def _tune(post: Any) -> Iterator[Request]:
     yield post("/v1/datasets/zcdp-rho/authorizations", _spend(tuned))
     poisson = {"mechanism": "tuned", "law": "poisson", "mean": 3.0, "candidates": [[score], [trial]]}
     yield Request("POST", "/v1/costs", {"releases": [poisson], "adjacency": "add-remove", "orders": [2.0]})
+
+
+def _limit(post: Any) -> Iterator[Request]:
+    """A team and its quotas."""
+    here = "/v1/datasets/limited"
+    yield post("/v1/datasets", {"name": "limited", "budget": {"accounting": "zcdp", "rho": 0.5}})
+    yield post("/v1/tokens", {"scopes": ["spend"], "team": "ranking"}, key="ranking")
+    yield post(f"{here}/quotas", {"team": "ranking", "fraction": 0.02, "reason": "a trial"})
+    weekly = {"team": "ranking", "window_seconds": 604800, "reason": "a trial"}
+    yield post(f"{here}/quotas", {**weekly, "fraction": 0.01})
+    step = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 10.0}
+    yield post(f"{here}/authorizations", _spend(step), bearer="ranking")
+    yield post(f"{here}/authorizations", _spend(step), bearer="ranking", advance=60.0)
+    yield Request("GET", f"{here}/quotas")
+    yield post(f"{here}/quotas", {**weekly, "fraction": None})
+    yield post(f"{here}/quotas", {**weekly, "fraction": None})
+    hold = {**_spend(step), "times": 2, "expires_in_seconds": 60.0}
+    yield post(f"{here}/reservations", hold, bearer="ranking")
+    yield post(f"{here}/partitions", {"names": ["north"]})
+    item = {"dataset": "limited", **_spend(step)}
+    for mode in ("each", "all-or-nothing"):
+        yield post("/v1/authorizations", {"mode": mode, "items": [item, item]}, bearer="ranking")
+    for what in ("/entries", "/runs", "/verification"):
+        yield Request("GET", here + what)

@@ -62,6 +62,6 @@ def quota_fields(quota: Quota, budget: Budget, now_us: int) -> dict[str, Any]:
         "window_seconds": quota.window_seconds,
         "sequence": quota.sequence,
         "open_reservations": quota.open_reservations,
-        "remaining": budget.remaining_at(now.left(budget)),
+        "remaining": now.remaining(budget),
         "frees_at": None if frees is None else moment(frees),
     }

@@ -11,6 +11,7 @@ granted counts for up to a slice longer, never for less.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,14 @@ class Quota:
             return self.fraction
         share = 1 - Fraction(budget.fraction_left(used.above()))
         return max(0.0, float_below(as_given(self.fraction) - share))
+
+    def remaining(self, budget: Budget) -> dict[str, Any]:
+        """What may still be used in the budget's own terms, rounded down."""
+        left = budget.remaining_at(self.left(budget))
+        if budget.filter.allocates:
+            room = [max(0.0, each) for each in self.room(budget).tolist()]
+            left |= {"epsilon": room[0], "delta": room[1]}
+        return left
 
     @property
     def frees_at_us(self) -> int | None:
