@@ -1,11 +1,13 @@
 """Quotas over HTTP: a limit to the use of one team, beside the budget, which alone is a guarantee."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from dpledger.api.schemas.responses import QuotaAnswer, QuotaPage
+from dpledger.storage.repositories import quotas
 from tests.api.service import GAUSSIAN, START_US, ZCDP, Service, made, problem
 
 SMALL = {**GAUSSIAN, "noise_std": 10.0}
@@ -248,3 +250,30 @@ def test_a_refusal_by_a_quota_is_kept_as_such(service: Service, ranking: Service
     with engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT team, fits_times FROM refusals").fetchall()
     assert [tuple(row) for row in rows] == [("ranking", 0)]
+
+
+def test_without_quotas_nothing_is_asked_about_them(
+    service: Service, ranking: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step nor reservation of a team executes a statement about quotas where there are none."""
+    asked: list[str] = []
+    for name in ("find_quotas", "count_quotas", "save_quotas", "quotas_page"):
+        product = getattr(quotas, name)
+        monkeypatch.setattr(quotas, name, functools.partial(_noting, asked, name, product))
+    made(ranking.authorize(SMALL))
+    made(ranking.bulk("each", step()))
+    made(ranking.settle(made(ranking.reserve(2, releases=[SMALL]))["id"], 1))
+    service.verified()
+    assert asked == []
+
+    made(limit(service, 0.5))
+    asked.clear()
+    made(service.authorize(SMALL))
+    assert asked == [], "the caller is of no team"
+    made(ranking.authorize(SMALL))
+    assert asked == ["find_quotas", "save_quotas"]
+
+
+def _noting(asked: list[str], name: str, product: Any, *arguments: Any) -> Any:
+    asked.append(name)
+    return product(*arguments)

@@ -18,9 +18,9 @@ def dataset(service: Served) -> str:
 
 
 def test_a_quota_is_set_listed_and_removed(ledger_target: list[str], service: Served, dataset: str) -> None:
-    told = run("quota", "set", dataset, "ranking", *SET, *ledger_target)
-    assert (told.code, told.err) == (0, "")
-    assert told.out == (
+    made = run("quota", "set", dataset, "ranking", *SET, *ledger_target)
+    assert (made.code, made.err) == (0, "")
+    assert made.out == (
         f"ranking may use 0.25 of the budget in 604800 s by entry 2 of {dataset}: "
         "25.0 % of the budget is left to it\n"
     )

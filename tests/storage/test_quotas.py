@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from dpledger.accounting.exact import Exact
-from dpledger.ledger.model.commands import Authorize, ChangeQuota
+from dpledger.ledger.model.commands import ChangeQuota
 from dpledger.ledger.model.quota import Quota
 from dpledger.storage.engine.codec import Damaged
 from dpledger.storage.repositories import quotas as rows
 from dpledger.storage.repository import SqlStorage
-from tests.storage.ledgers import charge, open_ledger, spend, write
+from tests.storage.ledgers import open_ledger, spend, write
 
 SPENT = Exact((3, 0, 5, 7, 1), 2**70)
 
@@ -67,17 +67,3 @@ def test_a_writer_that_knows_no_quotas_cannot_write(storage: SqlStorage) -> None
     with pytest.raises(Exception, match=r"(?i)check"), storage.database.engine.begin() as connection:
         connection.exec_driver_sql(move)
     assert storage.dataset("adult").state.sequence == 3
-
-
-def test_a_dataset_without_quotas_asks_nothing_about_them(
-    storage: SqlStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_ledger(storage)
-    monkeypatch.setattr(rows, "find_quotas", pytest.fail)
-    monkeypatch.setattr(rows, "save_quotas", pytest.fail)
-    with storage.begin() as transaction:
-        state = transaction.lock(["adult"])["adult"]
-        after = write(transaction, state, Authorize(charge(), "run"))
-    assert not after.has_quotas
-    with storage.database.engine.connect() as connection:
-        assert connection.exec_driver_sql("SELECT quotas_at FROM datasets").scalar() is None
