@@ -5,6 +5,8 @@ in a column that such code leaves behind, and the database refuses what it write
 does not start any more.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -13,7 +15,12 @@ down_revision = "0007"
 branch_labels = None
 depends_on = None
 
-_LABELLED = {"tokens": sa.Text(), "entries": sa.Integer(), "runs": sa.Integer(), "refusals": sa.Text()}
+_LABELLED: dict[str, sa.types.TypeEngine[Any]] = {
+    "tokens": sa.Text(),
+    "entries": sa.Integer(),
+    "runs": sa.Integer(),
+    "refusals": sa.Text(),
+}
 
 
 def upgrade() -> None:
