@@ -13,6 +13,7 @@ from dpledger.ledger.model.commands import (
     AcceptRollback,
     Authorize,
     ChangeBudget,
+    ChangeQuota,
     Expire,
     OpenPartitions,
     Reservation,
@@ -138,7 +139,8 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
             state = taken(transaction, state, Reserve(step, "run-2", 10**9, 2**53), 13)
             held = transaction.reservation(state.dataset_id, held_at)
             state = taken(transaction, state, close(held), 14)
-        taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
+        state = taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
+        taken(transaction, state, ChangeQuota("läb", 0.1 + 0.2, 60, "agreed"), 16)
     return new
 
 
