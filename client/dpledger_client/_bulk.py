@@ -77,8 +77,10 @@ def _result(
         place = f"{answer.key}[{index}]"
         return Authorization(granted, spend.releases, journal, place, resumable=resumable)
     if result.get("refused") is not None:
-        title = "The budget does not cover the request"
-        return _to_refusal("budget-exhausted", 409, title, result["refused"], answer.key)
+        slug, title = "budget-exhausted", "The budget does not cover the request"
+        if "quota" in result["refused"]:
+            slug, title = "quota-exceeded", "The team's quota does not cover the request"
+        return _to_refusal(slug, 409, title, result["refused"], answer.key)
     failed = result["failed"]
     return _to_refusal(failed["reason"], 422, "The item could not be decided", failed, answer.key)
 

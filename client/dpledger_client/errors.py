@@ -3,6 +3,7 @@
 DPLedgerError
 ├── Refused                      the service said no, with a reason
 │   ├── BudgetExhausted          the budget does not cover what was asked: requested, remaining, fits
+│   │   └── QuotaExceeded        the budget would, but not the team's quota: quota, frees_at
 │   ├── Unauthenticated             no token, an unknown one, or one that has ended
 │   ├── Forbidden                the token does not reach this
 │   ├── NotFound                 no such dataset, partition, entry or reservation
@@ -63,6 +64,7 @@ __all__ = [
     "NotTrained",
     "NothingLeft",
     "PreconditionFailed",
+    "QuotaExceeded",
     "Refused",
     "ReservationClosed",
     "SampleLost",
@@ -157,6 +159,21 @@ class BudgetExhausted(Refused):
     def _member(self, name: str) -> dict[str, Any]:
         member: dict[str, Any] = self.problem.get(name) or {}
         return member
+
+
+class QuotaExceeded(BudgetExhausted):
+    """The team's quota does not cover what was asked, although the budget would. Nothing was charged."""
+
+    @property
+    def quota(self) -> dict[str, Any]:
+        """The quota: ``team``, ``fraction``, ``window_seconds``, and what is ``remaining`` of it."""
+        return self._member("quota")
+
+    @property
+    def frees_at(self) -> str | None:
+        """When the quota's window frees something, as ISO 8601; None where waiting alone does not help."""
+        found: str | None = self.quota.get("frees_at")
+        return found
 
 
 class Unauthenticated(Refused):
@@ -366,6 +383,7 @@ class UnsettledWarning(RuntimeWarning):
 
 _BY_SLUG: dict[str, type[Refused]] = {
     "budget-exhausted": BudgetExhausted,
+    "quota-exceeded": QuotaExceeded,
     "unauthenticated": Unauthenticated,
     "token-ended": Unauthenticated,
     "forbidden": Forbidden,

@@ -166,3 +166,26 @@ def test_equal_steps_of_an_allocation_are_decided_one_after_another(service: Ser
     shown = service.shown("/v1/datasets/adult/allocations/part")
     assert 3 * cost <= shown["spent"]["rho"] <= limit
     service.verified()
+
+
+def test_equal_steps_of_a_group_stop_at_the_quota(service: Service) -> None:
+    """Those of the team at its quota, those of others not."""
+    service.open("adult", {"accounting": "zcdp", "rho": 0.5})
+    team = service.make_token("spend", team="ranking")
+    limit = {"team": "ranking", "fraction": 0.1, "reason": "a tenth"}
+    made(service.post("/v1/datasets/adult/quotas", limit))
+    release = Release.from_fields({"mechanism": "zcdp", "rho": 0.02})
+    spend = Spend("adult", "r", (release,), sample=Sample())
+    charge = service.app.state.services.ledger.charge(spend)
+    callers = [team] * 4 + [service] * 2 + [team] * 2
+    group = [
+        Authorization(spend, asked(caller, f"k{number}").call, charge)
+        for number, caller in enumerate(callers)
+    ]
+
+    replies = service.app.state.services.ledger.batches.decide("adult", group)
+
+    assert [type(each) for each in replies] == [Grant] * 2 + [SpendRefusal] * 2 + [Grant] * 2 + [
+        SpendRefusal
+    ] * 2
+    service.verified()

@@ -17,6 +17,7 @@ NEEDED = {
         " get /v1/datasets/{dataset}/entries/{sequence}, get /v1/datasets/{dataset}/runs,"
         " get /v1/datasets/{dataset}/verification, get /v1/datasets/{dataset}/export,"
         " get /v1/datasets/{dataset}/deployment, get /v1/datasets/{dataset}/report,"
+        " get /v1/datasets/{dataset}/quotas,"
         " get /v1/datasets/{dataset}/partitions, get /v1/datasets/{dataset}/partitions/{partition},"
         " post /v1/datasets/{dataset}/forecast,"
         " get /v1/datasets/{dataset}/reservations, get /v1/reservations/{reservation}"
@@ -28,7 +29,7 @@ NEEDED = {
         " post /v1/reservations/{reservation}/settlement"
     ),
     "admin": (
-        "post /v1/datasets, post /v1/datasets/{dataset}/budget-changes,"
+        "post /v1/datasets, post /v1/datasets/{dataset}/budget-changes, post /v1/datasets/{dataset}/quotas,"
         " post /v1/datasets/{dataset}/partitions, post /v1/datasets/{dataset}/rollback-acceptances,"
         " post /v1/tokens, get /v1/tokens, delete /v1/tokens/{token}"
     ),

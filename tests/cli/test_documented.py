@@ -20,6 +20,7 @@ WANTED = {
     *("cost", "convert", "calibrate", "forecast", "registry", "report"),
     *("partition open", "partition list", "partition show", "reservation list", "reservation settle"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
+    *("quota set", "quota remove", "quota list"),
 }
 
 

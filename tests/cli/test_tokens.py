@@ -48,6 +48,13 @@ def test_a_token_is_made_listed_and_revoked(ledger_target: list[str], service: S
     asked.failed(5, "the token is wrong, revoked or expired")
 
 
+def test_a_token_is_of_a_team(ledger_target: list[str]) -> None:
+    token = run("token", "create", "--scope", "spend", "--team", "ranking", *ledger_target).out.strip()
+    reported = run("token", "list", *ledger_target).out
+    assert "team" in reported.splitlines()[0]
+    assert "ranking" in next(line for line in reported.splitlines() if token.split("_")[1] in line)
+
+
 def test_a_token_that_has_expired_is_listed_as_such(ledger_target: list[str]) -> None:
     token = run("token", "create", "--scope", "read", "--expires-in-seconds", "1e-6", *ledger_target).out
     reported = run("token", "list", *ledger_target).out

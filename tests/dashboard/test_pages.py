@@ -10,7 +10,7 @@ import pytest
 from dpledger.dashboard.views import ROWS
 from dpledger.ledger.errors import Unavailable
 from dpledger.storage.read_models import dashboard as overview
-from tests.api.service import POISSON, SUBSAMPLED, Service, made
+from tests.api.service import POISSON, SUBSAMPLED, Service, made, problem
 from tests.dashboard.visitor import Visitor, datasets_in, entries_in, section
 
 RDP: dict[str, Any] = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5}
@@ -323,6 +323,20 @@ def test_a_page_that_did_not_change_is_not_sent_again(service: Service, visitor:
         changed = visitor.get(path, {"If-None-Match": tag})
         assert changed.status_code == 200
         assert changed.headers["etag"] != tag
+
+
+def test_teams_are_shown_by_name_and_so_is_the_quota_that_refused(service: Service, visitor: Visitor) -> None:
+    service.open()
+    team = service.make_token("spend", team="ranking")
+    quota = {"team": "ranking", "fraction": 0.3, "reason": "agreed"}
+    made(service.post("/v1/datasets/adult/quotas", quota))
+    made(team.authorize())
+    problem(team.authorize(run="greedy"), 409, "quota-exceeded")
+
+    page = visitor.page("/datasets/adult")
+    assert "beyond the quota of team ranking" in section(page, "refusals")
+    assert ">team ranking<" in page
+    assert "how much a team may use" in page
 
 
 def test_a_refusal_alone_changes_the_page(service: Service, visitor: Visitor) -> None:

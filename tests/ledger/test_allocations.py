@@ -107,7 +107,7 @@ def test_many_in_a_row_are_what_one_after_another_is() -> None:
     command = Authorize(step, "run", allocation=part)
     within = ledger_within(many.state, part)
 
-    entries, fractions, after = authorize_in_a_row(within, command, 3, ["ann"] * 1000)
+    entries, fractions, after = authorize_in_a_row(within, command, [Stamp(3, "ann")] * 1000)
     state, moved = place_ledger(many.state, part, after, len(entries), len(entries))
 
     granted = [one.spend("part", step, at_us=3) for _ in range(len(entries))]

@@ -287,20 +287,26 @@ def test_an_authorization_looks_again_only_at_what_it_names() -> None:
 @given(
     before=st.lists(st.integers(0, 3), max_size=3),
     noise=st.sampled_from(NOISES),
-    actors=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=40),
+    actors=st.lists(st.sampled_from([("a", None), ("b", "lab")]), min_size=1, max_size=40),
 )
 def test_steps_in_a_row_are_the_same_bits_as_one_after_another(
-    fields: dict[str, Any], arithmetic: str, before: list[int], noise: float, actors: list[str]
+    fields: dict[str, Any],
+    arithmetic: str,
+    before: list[int],
+    noise: float,
+    actors: list[tuple[str, str | None]],
 ) -> None:
     driver = Driver.of(adding(fields, arithmetic))
     for which in before:
         driver.authorize(gaussian(driver.state.budget, NOISES[which]))
     state, command = driver.state, Authorize(gaussian(driver.state.budget, noise), "job")
 
-    entries, fractions, after = authorize_in_a_row(state, command, 7, actors)
+    entries, fractions, after = authorize_in_a_row(
+        state, command, [Stamp(7, actor, team) for actor, team in actors]
+    )
 
-    for number, actor in enumerate(actors):
-        outcome = decide(state, command, Stamp(7, actor))
+    for number, (actor, team) in enumerate(actors):
+        outcome = decide(state, command, Stamp(7, actor, team))
         if isinstance(outcome, Refused):
             assert number == len(entries)
             break

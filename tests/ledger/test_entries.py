@@ -36,6 +36,7 @@ FULL = Entry(
     reservation=6,
     expires_at_us=1_700_000_001_000_000,
     detail='{"reason":"x"}',
+    team="lab",
 )
 OTHERS: dict[str, Any] = {
     "sequence": 8,
@@ -45,6 +46,7 @@ OTHERS: dict[str, Any] = {
     "run": "b",
     "charge": bytes(32),
     "detail": "{}",
+    "team": "office",
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpledger.accounting.exact import MOST_BITS, Exact
-from dpledger.ledger.decide import Granted, authorize_in_a_row
+from dpledger.ledger.decide import Granted, Stamp, authorize_in_a_row
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Authorize
 from dpledger.ledger.model.entries import Charge
@@ -54,7 +54,8 @@ def test_a_round_budget_is_used_up_to_its_last_step(
 ) -> None:
     driver = Driver.of(Budget.from_fields(budget, ADD_REMOVE))
     charge = charge_of(driver.state.budget, {"mechanism": "gaussian", "sensitivity": 1.0, **release})
-    in_a_row, _, _ = authorize_in_a_row(driver.state, Authorize(charge, "run"), 1, ["ann"] * (times + 3))
+    stamps = [Stamp(1, "ann")] * (times + 3)
+    in_a_row, _, _ = authorize_in_a_row(driver.state, Authorize(charge, "run"), stamps)
 
     assert granted(driver, charge) == times == len(in_a_row)
     if times:

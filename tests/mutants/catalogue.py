@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "equal steps of a group are decided on one state of their allocation",
         f"{_SERVICE}/ledger/unit_of_work.py",
-        "        command = self._up_to_date(command)\n",
+        "        command = self._up_to_date(command, self._teams.get(actor))\n",
         "",
         ("tests/api/test_groups.py::test_equal_steps_of_an_allocation_are_decided_one_after_another",),
         quick=True,
@@ -256,6 +256,43 @@ MUTANTS = (
         "        return delta and (any(main) if self.filter.one_suffices else all(main))\n",
         "        return any(main) if self.filter.one_suffices else all(main)\n",
         ("tests/ledger/test_exactness.py::test_additive_deltas_that_add_up_to_the_limit_are_granted",),
+    ),
+    # Quotas.
+    Mutant(
+        "a quota does not decide",
+        f"{_SERVICE}/ledger/decide.py",
+        "        if exceeded is not None:\n",
+        "        if exceeded is not None and exceeded.removed:\n",
+        ("tests/ledger/test_quota.py::test_the_budget_decides_first_and_then_the_quota",),
+        quick=True,
+    ),
+    Mutant(
+        "a slice leaves its window when its first moment does",
+        f"{_SERVICE}/ledger/model/quota.py",
+        "        return (index + 1) * self._slice_us + self.window_seconds * 1_000_000\n",
+        "        return index * self._slice_us + self.window_seconds * 1_000_000\n",
+        ("tests/ledger/test_quota.py::test_a_refusal_says_what_fits_and_when_more_is_free",),
+    ),
+    Mutant(
+        "what is held does not count for a quota",
+        f"{_SERVICE}/ledger/model/quota.py",
+        "        total = self.held\n",
+        "        total = self.held.times(0)\n",
+        ("tests/ledger/test_quota.py::test_what_is_held_counts_however_long_ago_it_was_reserved",),
+    ),
+    Mutant(
+        "a settlement gives nothing back to the quota",
+        f"{_SERVICE}/ledger/unit_of_work.py",
+        "            held = replace(held, quotas=self.quotas(held.team))\n",
+        "            held = replace(held, quotas=())\n",
+        ("tests/api/test_quotas.py::test_what_is_reserved_counts_as_used_and_settlement_gives_it_back",),
+    ),
+    Mutant(
+        "requests of a group are granted in a row past a quota",
+        f"{_SERVICE}/ledger/unit_of_work.py",
+        "        if is_plain(ledger) and not self.state.has_quotas:\n",
+        "        if is_plain(ledger):\n",
+        ("tests/api/test_groups.py::test_equal_steps_of_a_group_stop_at_the_quota",),
     ),
     Mutant(
         "an allocation comes back after a release",

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
 from hypothesis import strategies as st
@@ -27,6 +28,8 @@ SLACK = 1e-9
 
 STEPS_BETWEEN_AUDITS = 5
 PARTS = ("north", "south", "east")
+TEAM = "lab"
+"""That of the token that asks for everything."""
 units = st.integers(1, 12)
 limits = st.integers(5, 60)
 replica_numbers = st.integers(0, 1)
@@ -97,13 +100,15 @@ class LedgerMachine(RuleBasedStateMachine):
         type(self).steps += 1
         return self.site.ask(replica, request)
 
-    def decide(self, replica: int, request: Ask, granted: bool) -> Heard:
+    def decide(
+        self, replica: int, request: Ask, granted: bool, refusal: str | None = "budget-exhausted"
+    ) -> Heard:
         """Send a fresh request that must be granted or refused as the model says."""
         answer = self.send(replica, request)
         if granted:
             assert answer.status in (200, 201), (request, answer)
         else:
-            assert (answer.status, answer.problem) == (409, "budget-exhausted"), (request, answer)
+            assert (answer.status, answer.problem) == (409, refusal), (request, answer)
         assert not answer.replayed
         self.decided.append(Asked(request, answer))
         return answer
@@ -199,10 +204,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def authorize(self, pick: int, part_pick: int, cost: int, replica: int) -> None:
         name = self.pick_dataset(pick)
         part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
-        granted = ledger.fits(cost, part)
+        refusal = ledger.refusal(cost, part)
         path, body = f"/v1/datasets/{name}/authorizations", ledger.step_fields("run", cost, part)
-        self.decide(replica, Ask(path, body, self.fresh("key")), granted)
-        if granted:
+        self.decide(replica, Ask(path, body, self.fresh("key")), refusal is None, refusal)
+        if refusal is None:
             ledger.spend(cost, part, "run")
         self.touched.add(name)
 
@@ -217,14 +222,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def reserve(self, pick: int, part_pick: int, cost: int, times: int, seconds: float, replica: int) -> None:
         name = self.pick_dataset(pick)
         part, ledger = self.pick_part(name, part_pick), self.ledgers[name]
-        granted = ledger.fits(cost * times, part)
+        refusal = ledger.refusal(cost * times, part)
         body = {**ledger.step_fields("held", cost, part), "times": times, "expires_in_seconds": seconds}
         request = Ask(f"/v1/datasets/{name}/reservations", body, self.fresh("key"))
-        answer = self.decide(replica, request, granted)
-        if granted:
+        answer = self.decide(replica, request, refusal is None, refusal)
+        if refusal is None:
             ledger.commit(cost * times, part)
+            ledger.quota_use += cost * times
             ledger.note("reserved")
-            self.holds[answer.body["id"]] = Hold(name, part, cost, times, self.site.now() + seconds)
+            until = self.site.now() + seconds
+            self.holds[answer.body["id"]] = Hold(name, part, cost, times, until, ledger.quota_number)
         self.touched.add(name)
 
     @precondition(lambda self: self.holds)
@@ -237,6 +244,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.decide(replica, request, granted=True)
         ledger = self.ledgers[hold.dataset]
         ledger.commit(-hold.each * (hold.times - used), hold.part)
+        if hold.quota_number == ledger.quota_number:
+            ledger.quota_use -= hold.each * (hold.times - used)
         if used:
             ledger.release(hold.part)
         ledger.note("settled")
@@ -308,7 +317,7 @@ class LedgerMachine(RuleBasedStateMachine):
             body["budget"] = self.other_limit(name, own)
         request = Ask(f"/v1/datasets/{name}/partitions", body, self.fresh("key"))
         self.touched.add(name)
-        if ledger.shared:
+        if ledger.shared or ledger.quota_number:
             answer = self.send(replica, Ask(request.path, {"names": ["north"]}, request.key))
             assert (answer.status, answer.problem) == (422, "unproven"), answer
             return
@@ -321,6 +330,25 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger.own_limits |= {} if own is None else dict.fromkeys(unopened, own)
         ledger.note("partitions-opened")
 
+    @rule(pick=picks, quota=st.sampled_from([None, 0.25, 0.5]), replica=replica_numbers)
+    def change_quota(self, pick: int, quota: float | None, replica: int) -> None:
+        """Another part of the budget for the team whose token asks for everything here, or no quota."""
+        name = self.pick_dataset(pick)
+        ledger = self.ledgers[name]
+        if ledger.shared:
+            return
+        body = {"team": TEAM, "fraction": quota, "reason": "as agreed"}
+        request = Ask(f"/v1/datasets/{name}/quotas", body, self.fresh("key"))
+        self.touched.add(name)
+        if ledger.parts or (quota is None and ledger.quota is None):
+            answer = self.send(replica, request)
+            expected = (422, "unproven") if ledger.parts else (404, "not-found")
+            assert (answer.status, answer.problem) == expected, answer
+            return
+        self.decide(replica, request, granted=True)
+        ledger.limit_use(None if quota is None else Fraction(quota))
+        ledger.note("quota-changed")
+
     @rule(
         chosen=st.lists(st.tuples(picks, picks, units), min_size=1, max_size=4),
         together=st.booleans(),
@@ -329,27 +357,33 @@ class LedgerMachine(RuleBasedStateMachine):
     def authorize_many(self, chosen: list[tuple[int, int, int]], together: bool, replica: int) -> None:
         named = [(self.pick_dataset(pick), part_pick, cost) for pick, part_pick, cost in chosen]
         spends = [(name, self.pick_part(name, part_pick), cost) for name, part_pick, cost in named]
-        after, grants = self.simulate(spends)
+        after, refusals = self.simulate(spends)
+        grants = [refusal is None for refusal in refusals]
+        by_budget = "budget-exhausted" in refusals
         ledgers = self.ledgers
         items = [
             {"dataset": name, **ledgers[name].step_fields("bulk", cost, part)} for name, part, cost in spends
         ]
         body = {"mode": "all-or-nothing" if together else "each", "items": items}
         request = Ask("/v1/authorizations", body, self.fresh("key"))
-        answer = self.decide(replica, request, granted=all(grants) or not together)
+        refusal = "budget-exhausted" if by_budget else "quota-exceeded"
+        answer = self.decide(replica, request, all(grants) or not together, refusal)
         if all(grants) or not together:
             self.ledgers = after
             assert [("granted" in each) for each in answer.body["results"]] == grants
         self.touched |= {name for name, _, _ in spends}
 
-    def simulate(self, spends: list[tuple[str, str | None, int]]) -> tuple[dict[str, Ledger], list[bool]]:
-        """What deciding these one after another would give."""
-        after, grants = copy.deepcopy(self.ledgers), []
+    def simulate(
+        self, spends: list[tuple[str, str | None, int]]
+    ) -> tuple[dict[str, Ledger], list[str | None]]:
+        """What deciding these one after another would give: the ledgers after it, and why each is refused."""
+        after: dict[str, Ledger] = copy.deepcopy(self.ledgers)
+        refusals: list[str | None] = []
         for name, part, cost in spends:
-            grants.append(after[name].fits(cost, part))
-            if grants[-1]:
+            refusals.append(after[name].refusal(cost, part))
+            if refusals[-1] is None:
                 after[name].spend(cost, part, "bulk")
-        return after, grants
+        return after, refusals
 
     @precondition(lambda self: self.decided)
     @rule(pick=picks, replica=replica_numbers)
@@ -421,6 +455,17 @@ class LedgerMachine(RuleBasedStateMachine):
         assert exact - SLACK <= left <= exact
         heaviest = max(burden for burden, _ in ledger.burdens(None))
         assert heaviest <= rho_of(shown["spent"]) / UNIT <= heaviest + SLACK
+        if ledger.quota_number:
+            self.check_quota(name, ledger)
+
+    def check_quota(self, name: str, ledger: Ledger) -> None:
+        """What the team may still use."""
+        quotas = self.look(name, "quotas").body["items"]
+        assert len(quotas) == (ledger.quota is not None)
+        for each in quotas:
+            shown = each["remaining"]["fraction"] * (ledger.limit + 0.5)
+            left = max(0.0, float(ledger.quota_left()))
+            assert left - SLACK <= shown <= left
 
     def check_shared(self, name: str, shown: dict[str, Any], ledger: SharedLedger) -> None:
         """What is handed out, exactly, and what each allocation has committed."""

@@ -45,11 +45,16 @@ class Hold:
     each: int
     times: int
     expires_at: float
+    quota_number: int = 0
 
 
 @dataclass
 class Ledger:
-    """One dataset: what is committed (spent or held) on the whole and on each partition."""
+    """One dataset: what is committed (spent or held) on the whole and on each partition.
+
+    ``quota`` is the part that the team may use of it and ``quota_use`` what it has used, of the quota with
+    this ``quota_number``.
+    """
 
     limit: int
     private: bool = False
@@ -60,6 +65,9 @@ class Ledger:
     kinds: dict[str, int] = field(default_factory=lambda: {"opened": 1})
     runs: dict[str, int] = field(default_factory=dict)
     returned: list[str] = field(default_factory=list)
+    quota: Fraction | None = None
+    quota_use: int = 0
+    quota_number: int = 0
     shared = False
 
     def step_fields(self, run: str, units: int, part: str | None) -> dict[str, Any]:
@@ -91,6 +99,23 @@ class Ledger:
         """Whether every record's burden stays within its limit after ``units`` more."""
         return all(burden + units <= limit for burden, limit in self.burdens(part))
 
+    def refusal(self, units: int, part: str | None) -> str | None:
+        """Why ``units`` more are refused: the budget is looked at first; None where they are granted."""
+        if not self.fits(units, part):
+            return "budget-exhausted"
+        return "quota-exceeded" if self.quota is not None and self.quota_left() < units else None
+
+    def quota_left(self) -> Fraction:
+        """What the team may still use, in units; half a unit of the limit is for rounding."""
+        assert self.quota is not None
+        return self.quota * Fraction(2 * self.limit + 1, 2) - self.quota_use
+
+    def limit_use(self, quota: Fraction | None) -> None:
+        """Another quota, or none; one that is there goes on counting."""
+        if self.quota is None:
+            self.quota_use, self.quota_number = 0, self.quota_number + 1
+        self.quota = quota
+
     def remaining(self) -> Fraction:
         """What a record with the heaviest burden has left of the dataset's budget, in units."""
         heaviest = max(burden for burden, _ in self.burdens(None))
@@ -105,6 +130,7 @@ class Ledger:
     def spend(self, units: int, part: str | None, run: str) -> None:
         """Commit an authorized step and count it for its run."""
         self.commit(units, part)
+        self.quota_use += units
         self.note("authorized")
         self.runs[run] = self.runs.get(run, 0) + units
 

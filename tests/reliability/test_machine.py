@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from dpledger.api.app import create_app
 from dpledger.settings import Settings
 from tests.reliability.database_targets import DatabaseTarget
-from tests.reliability.machine import LedgerMachine
+from tests.reliability.machine import TEAM, LedgerMachine
 from tests.reliability.wire import Ask, Heard
 
 START_US = 1_800_000_000_000_000
@@ -41,6 +41,9 @@ class Replicas:
         self._database_target = database_target
         self._clock = SettableClock()
         self._clients = [self._started(), self._started()]
+        self._token = database_target.token
+        made = self.ask(0, Ask("/v1/tokens", {"scopes": ["admin"], "team": TEAM}, "the-team"))
+        self._token = made.body["token"]
 
     def _started(self) -> TestClient:
         # Nothing may happen by itself between two steps, so the service's own look-out sleeps.
@@ -50,7 +53,7 @@ class Replicas:
         return client
 
     def ask(self, replica: int, request: Ask) -> Heard:
-        headers = request.headers(self._database_target.token)
+        headers = request.headers(self._token)
         answer = self._clients[replica].request(
             request.method, request.path, content=request.text(), headers=headers
         )

@@ -169,6 +169,7 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
         "rollback-accepted": 8,
         "allocated": 9,
         "allocation-returned": 10,
+        "quota-changed": 11,
     }
 
 

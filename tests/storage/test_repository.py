@@ -13,6 +13,7 @@ from dpledger.ledger.model.commands import (
     AcceptRollback,
     Authorize,
     ChangeBudget,
+    ChangeQuota,
     Expire,
     OpenPartitions,
     Reservation,
@@ -138,7 +139,8 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
             state = taken(transaction, state, Reserve(step, "run-2", 10**9, 2**53), 13)
             held = transaction.reservation(state.dataset_id, held_at)
             state = taken(transaction, state, close(held), 14)
-        taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
+        state = taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
+        taken(transaction, state, ChangeQuota("läb", 0.1 + 0.2, 60, "agreed"), 16)
     return new
 
 
@@ -592,14 +594,15 @@ def test_a_reservation_may_be_made_and_settled_in_one_group(storage: SqlStorage)
 # Tokens ----------------------------------------------------------------------------------------------
 
 
-def test_revoked_expired_and_unknown_tokens_have_ended(storage: SqlStorage) -> None:
+def test_tokens_that_have_not_ended_are_told_with_their_teams(storage: SqlStorage) -> None:
     tokens = TokenStore(storage.database)
     for name, expires in (("good", None), ("later", 100), ("revoked", None)):
-        tokens.add(TokenRow(name, b"h", ("spend",), None, "", 0, expires))
+        team = "lab" if name == "later" else None
+        tokens.add(TokenRow(name, b"h", ("spend",), None, "", 0, expires, team=team))
     tokens.revoke("revoked", 50)
 
     with storage.begin() as transaction:
         asked = ["good", "later", "revoked", "unknown"]
-        assert transaction.revoked(asked, 99) == {"revoked", "unknown"}
-        assert transaction.revoked(asked, 100) == {"later", "revoked", "unknown"}
-        assert transaction.revoked([], 100) == set()
+        assert transaction.teams(asked, 99) == {"good": None, "later": "lab"}
+        assert transaction.teams(asked, 100) == {"good": None}
+        assert transaction.teams([], 100) == {}

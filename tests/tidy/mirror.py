@@ -93,6 +93,8 @@ _LINES = (
     ("ledger/test_allocations.py", f"{_SERVICE}/ledger/filters", "shared"),
     ("ledger/test_allocations.py", f"{_SERVICE}/ledger/model", "allocation"),
     ("ledger/test_decide.py", f"{_SERVICE}/ledger/model", "commands"),
+    ("ledger/test_quota.py", f"{_SERVICE}/ledger", "quota_rule"),
+    ("api/test_quotas.py", f"{_SERVICE}/ledger", "quotas"),
     ("api/test_authorizations.py", f"{_SERVICE}/ledger", "charges"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger/filters", "renyi scalar"),
     ("ledger/test_plan_attacks.py", f"{_SERVICE}/ledger/filters", "plan"),

@@ -94,6 +94,7 @@ def session() -> Iterator[Request]:
     yield from _draft()
     yield from _tune(post)
     yield from _report()
+    yield from _limit(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -421,3 +422,27 @@ def _report() -> Iterator[Request]:
         yield Request("GET", f"/v1/datasets/parts/partitions/{name}")
     for name in ("zcdp-approx", "gdp-mu", "plan-items", "shared", "fixed", "nobody"):
         yield Request("GET", f"/v1/datasets/{name}/report")
+
+
+def _limit(post: Any) -> Iterator[Request]:
+    """A team and its quotas."""
+    here = "/v1/datasets/limited"
+    yield post("/v1/datasets", {"name": "limited", "budget": {"accounting": "zcdp", "rho": 0.5}})
+    yield post("/v1/tokens", {"scopes": ["spend"], "team": "ranking"}, key="ranking")
+    yield post(f"{here}/quotas", {"team": "ranking", "fraction": 0.02, "reason": "a trial"})
+    weekly = {"team": "ranking", "window_seconds": 604800, "reason": "a trial"}
+    yield post(f"{here}/quotas", {**weekly, "fraction": 0.01})
+    step = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 10.0}
+    yield post(f"{here}/authorizations", _spend(step), bearer="ranking")
+    yield post(f"{here}/authorizations", _spend(step), bearer="ranking", advance=60.0)
+    yield Request("GET", f"{here}/quotas")
+    yield post(f"{here}/quotas", {**weekly, "fraction": None})
+    yield post(f"{here}/quotas", {**weekly, "fraction": None})
+    hold = {**_spend(step), "times": 2, "expires_in_seconds": 60.0}
+    yield post(f"{here}/reservations", hold, bearer="ranking")
+    yield post(f"{here}/partitions", {"names": ["north"]})
+    item = {"dataset": "limited", **_spend(step)}
+    for mode in ("each", "all-or-nothing"):
+        yield post("/v1/authorizations", {"mode": mode, "items": [item, item]}, bearer="ranking")
+    for what in ("/entries", "/runs", "/verification"):
+        yield Request("GET", here + what)

@@ -13,10 +13,12 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
-from dpledger.api.http.problems import BUDGET_EXHAUSTED, MEDIA_TYPE, Problem, problem_of
+from dpledger.api.http.problems import BUDGET_EXHAUSTED, MEDIA_TYPE, QUOTA_EXCEEDED, Problem, problem_of
 from dpledger.ledger.bulk import no_pause
+from dpledger.ledger.decide import Refused
 from dpledger.ledger.model.entries import Charge, identifier, moment, quoted
 from dpledger.ledger.ports import KeptGrant
+from dpledger.ledger.quotas import quota_fields
 from dpledger.ledger.receipts import Signer, grant_statement
 from dpledger.ledger.results import (
     AllocationOpening,
@@ -30,6 +32,7 @@ from dpledger.ledger.results import (
     ListItem,
     ListResult,
     PartitionOpening,
+    QuotaChange,
     ReservationGrant,
     Result,
     RollbackAcceptance,
@@ -217,14 +220,29 @@ class ResponseWriter:
 
 def _refusal_problem(members: Mapping[str, Any]) -> Problem:
     """A refusal as a problem; its detail is made from its fields, so that it is the same each time."""
-    detail = "The budgets do not cover all items, so none was taken."
-    if "results" not in members:
+    if "results" in members:
+        refused = [each["refused"] for each in members["results"] if "refused" in each]
+        if refused and all("quota" in each for each in refused):
+            return Problem(QUOTA_EXCEEDED, "Quotas do not cover all items, so none was taken.", members)
+        detail = "The budgets do not cover all items, so none was taken."
+    elif "quota" in members:
+        return Problem(QUOTA_EXCEEDED, _quota_text(members["dataset"], members["quota"]), members)
+    else:
         name = members["dataset"]
         budget = f"The budget of {name}"
         if "run" in members and "allocation" in members:
             budget = f"The allocation {members['allocation']} of {name}"
         detail = f"{budget} does not cover this; fits says what would still be granted."
     return Problem(BUDGET_EXHAUSTED, detail, members)
+
+
+def _quota_text(dataset: str, quota: Mapping[str, Any]) -> str:
+    window = "" if quota["window_seconds"] is None else f" in {quota['window_seconds']} s"
+    frees = "" if quota["frees_at"] is None else f"; its window frees something at {quota['frees_at']}"
+    return (
+        f"Team {quota['team']} may use {quota['fraction']!r} of the budget of {dataset}{window}, and "
+        f"{quota['remaining']['fraction']:.6f} is left{frees}. The budget itself would cover this."
+    )
 
 
 def _kept_item(item: ListItem) -> Mapping[str, Any]:
@@ -240,7 +258,7 @@ def _kept_item(item: ListItem) -> Mapping[str, Any]:
 
 
 def _refusal_fields(refusal: SpendRefusal | AllocationRefusal) -> dict[str, Any]:
-    """What was asked, what is left, what would still fit."""
+    """What was asked, what is left, what would still fit; and the quota, where that refused it."""
     if isinstance(refusal, AllocationRefusal):
         return {
             "dataset": refusal.dataset,
@@ -249,6 +267,7 @@ def _refusal_fields(refusal: SpendRefusal | AllocationRefusal) -> dict[str, Any]
             "remaining": refusal.refused.remaining,
             "fits": refusal.refused.fits,
             "sequence": refusal.refused.sequence,
+            **_exceeded_fields(refusal.refused),
         }
     named = {} if refusal.allocation is None else {"allocation": refusal.allocation}
     return {
@@ -259,7 +278,14 @@ def _refusal_fields(refusal: SpendRefusal | AllocationRefusal) -> dict[str, Any]
         "remaining": refusal.refused.remaining,
         "fits": refusal.refused.fits,
         "sequence": refusal.refused.sequence,
+        **_exceeded_fields(refusal.refused),
     }
+
+
+def _exceeded_fields(refused: Refused) -> dict[str, Any]:
+    if refused.quota is None or refused.budget is None:
+        return {}
+    return {"quota": quota_fields(refused.quota, refused.budget, refused.quota.latest_us)}
 
 
 @functools.singledispatch
@@ -349,6 +375,15 @@ def _return_fields(result: AllocationReturn) -> dict[str, Any]:
         "delta": allocation.delta,
         "remaining": result.remaining,
     }
+
+
+@_fields.register
+def _quota_change_fields(result: QuotaChange) -> dict[str, Any]:
+    named = {"dataset": result.dataset, "sequence": result.entry.sequence}
+    if result.quota is None:
+        return {**named, "team": result.team, "fraction": None, "window_seconds": result.window_seconds}
+    shown = quota_fields(result.quota, result.budget, result.entry.at_us)
+    return {**named, **shown, "sequence": result.entry.sequence, "since": result.quota.sequence}
 
 
 @_fields.register

@@ -22,6 +22,7 @@ class TokenRequest:
     datasets: frozenset[str] | None = None
     description: str = ""
     expires_in_us: int | None = None
+    team: str | None = None
 
 
 class Issuer:
@@ -73,6 +74,7 @@ class Issuer:
             description=request.description,
             created_at_us=now_us,
             expires_at_us=None if request.expires_in_us is None else now_us + request.expires_in_us,
+            team=request.team,
         )
 
 

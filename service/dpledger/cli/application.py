@@ -12,6 +12,7 @@ from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.partitions import partitions
 from dpledger.cli.queries import calibrate, convert, cost, forecast
+from dpledger.cli.quotas import quotas
 from dpledger.cli.registry import registry
 from dpledger.cli.report import report
 from dpledger.cli.reservations import reservations
@@ -53,6 +54,7 @@ app.add_typer(datasets, name="dataset")
 app.add_typer(partitions, name="partition")
 app.add_typer(reservations, name="reservation")
 app.add_typer(allocations, name="allocation")
+app.add_typer(quotas, name="quota")
 
 
 def main() -> None:

@@ -259,6 +259,17 @@ class Direct:
             rows = TokenStore(self._open().database).list(text_after(cursor), limit + 1)
             return page([token_fields(row) for row in rows], limit, lambda item: item["id"])
 
+    def quotas(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of the quotas in force."""
+        with self._reading() as reader:
+            found = reader.quotas(name, number_after(cursor), limit + 1, SystemClock().now_us())
+            return page(found, limit, lambda item: item["sequence"])
+
+    def change_quota(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or remove a team's quota."""
+        with contextlib.closing(self._application()) as application:
+            return application.change_quota(name, body, key)
+
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret: whoever has the database and its key file may make the first."""
         with one_line_failures():
@@ -328,4 +339,5 @@ def _request(body: TokenBody) -> TokenRequest:
         None if body.datasets is None else frozenset(body.datasets),
         body.description,
         None if seconds is None else int(seconds * 1e6),
+        body.team,
     )

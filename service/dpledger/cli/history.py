@@ -33,6 +33,7 @@ class Kind(enum.Enum):
     PARTITIONS_OPENED = "partitions-opened"
     ALLOCATED = "allocated"
     ALLOCATION_RETURNED = "allocation-returned"
+    QUOTA_CHANGED = "quota-changed"
     AUTHORIZED = "authorized"
     RESERVED = "reserved"
     SETTLED = "settled"
@@ -97,7 +98,7 @@ def _row(entry: Fields) -> list[str]:
         entry.get("purpose", ""),
         str(entry.get("used", entry.get("times", ""))),
         "" if fraction is None else percent_left(fraction),
-        entry["actor"],
+        f"{entry['team']} ({entry['actor']})" if "team" in entry else entry["actor"],
         entry["hash"][:12],
     ]
 

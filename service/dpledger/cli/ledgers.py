@@ -147,6 +147,14 @@ class Ledger(Protocol):
         """A page of tokens without their secrets."""
         ...
 
+    def quotas(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of the quotas in force."""
+        ...
+
+    def change_quota(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or remove a team's quota."""
+        ...
+
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret; ``new_keys`` makes a key file although there are tokens of another."""
         ...

@@ -193,6 +193,14 @@ class Remote:
         """A page of tokens without their secrets."""
         return self._json("GET", "/v1/tokens", params=_drop_none(limit=limit, next=cursor))
 
+    def quotas(self, name: str, limit: int, cursor: str | None) -> Page:
+        """A page of the quotas in force."""
+        return self._json("GET", f"{_dataset(name)}/quotas", params=_drop_none(limit=limit, next=cursor))
+
+    def change_quota(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or remove a team's quota."""
+        return self._send_idempotent(f"{_dataset(name)}/quotas", body, key)
+
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret."""
         if new_keys:

@@ -28,6 +28,7 @@ def create_token(
     expires_in_seconds: Annotated[
         float | None, typer.Option(parser=number, metavar="NUMBER", help="How long it is valid, in seconds.")
     ] = None,
+    team: Annotated[str | None, typer.Option(help="The team that its spends are attributed to.")] = None,
     new_keys: Annotated[
         bool,
         typer.Option("--new-keys", help="Make a key file although there are tokens of a lost one: they end."),
@@ -44,6 +45,7 @@ def create_token(
         "datasets": sorted(set(dataset)) if dataset else None,
         "description": description,
         "expires_in_seconds": expires_in_seconds,
+        "team": team,
     }
     given = {name: value for name, value in body.items() if value is not None}
     with open_ledger(ledger_target) as ledger:
@@ -64,7 +66,7 @@ def list_tokens(
         page = collect_pages(ledger.tokens, limit, cursor)
     if as_json:
         return print_json(page)
-    columns = ("id", "scopes", "datasets", "state", "expires?", "description?")
+    columns = ("id", "scopes", "datasets", "team?", "state", "expires?", "description?")
     show_table(columns, [_row(item) for item in page["items"]], "no tokens; dpledger token create makes one")
     return None
 
@@ -74,6 +76,7 @@ def _row(item: dict[str, Any]) -> list[str]:
         item["id"],
         ", ".join(item["scopes"]),
         "all" if item["datasets"] is None else ", ".join(item["datasets"]),
+        item.get("team", ""),
         _state(item),
         moment_text(item["expires_at"]),
         item["description"],

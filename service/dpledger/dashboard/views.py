@@ -121,6 +121,7 @@ class EntryItem:
     kind: str
     at_us: int
     actor: str
+    team: str | None
     run: str | None
     partition: str | None
     allocation: str | None
@@ -528,6 +529,7 @@ def _entry(budget: Budget, stored: StoredEntry, at: int, within: Mapping[int, Al
         entry.kind.value,
         entry.at_us,
         entry.actor,
+        entry.team,
         entry.run,
         stored.partition_name,
         _allocation_name(stored),
@@ -563,6 +565,7 @@ _WHAT = {
     EntryKind.PARTITIONS_OPENED: "disjoint parts with ledgers of their own",
     EntryKind.ALLOCATED: "a part of the shared budget",
     EntryKind.ALLOCATION_RETURNED: "given back, nothing was released",
+    EntryKind.QUOTA_CHANGED: "how much a team may use",
 }
 
 

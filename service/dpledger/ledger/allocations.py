@@ -10,7 +10,7 @@ from dpledger.ledger.errors import AllocationInUse, AllocationOfAnother, Allocat
 from dpledger.ledger.idempotency import IdempotentExecutor
 from dpledger.ledger.model.allocation import Allocation, inner_budget
 from dpledger.ledger.model.budget import Budget
-from dpledger.ledger.model.commands import Allocate, ReturnAllocation
+from dpledger.ledger.model.commands import Allocate
 from dpledger.ledger.model.requests import NewAllocation
 from dpledger.ledger.planning import plan_of, plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, Transaction
@@ -67,7 +67,7 @@ def return_allocation(
         if not (by_admin or found.owner == call.actor):
             raise AllocationOfAnother(allocation)
         _check_returnable(found)
-        taken = unit.record(ReturnAllocation(found, reason), call.actor)
+        taken = unit.record(unit.returning(found, reason), call.actor)
         after = unit.allocation(allocation)
         return AllocationReturn(name, taken.entry.sequence, after, unit.state.remaining(None))
 

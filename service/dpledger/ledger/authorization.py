@@ -68,9 +68,9 @@ class _Batch:
         self._executor = executor
         self._transaction = transaction
         self._state = state
-        self._ended, self._entries, self._answers = transaction.known(state.dataset_id, calls, now_us)
+        self._ended, teams, self._entries, self._answers = transaction.known(state.dataset_id, calls, now_us)
         self._served: dict[tuple[str, bytes], tuple[bytes, Grant | SpendRefusal]] = {}
-        self.unit = UnitOfWork(transaction, state, now_us)
+        self.unit = UnitOfWork(transaction, state, now_us, teams)
         self.refusals: list[tuple[IdempotentRequest, StoredAnswer]] = []
 
     def serve_alike(self, requests: Sequence[Authorization], charge: Charge | Failure) -> list[Decided]:

@@ -115,7 +115,8 @@ def _draft_unlocked(executor: IdempotentExecutor, asked: _List) -> _Draft | List
     """Decide on the last committed state; a key that was answered before is answered from there."""
     with executor.storage.snapshot() as snapshot, np.errstate(over="ignore"):
         states = snapshot.lock(asked.names)
-        return _known(executor, snapshot, asked, states) or _draft(executor, snapshot, asked, states)
+        team = executor.valid_team(snapshot, asked.call)
+        return _known(executor, snapshot, asked, states) or _draft(executor, snapshot, asked, states, team)
 
 
 def _write(
@@ -123,11 +124,12 @@ def _write(
 ) -> ListResult | None:
     """Write what was decided, or without a draft decide here; None if the ledgers have moved."""
     states = transaction.lock(asked.names)
+    team = executor.valid_team(transaction, asked.call)
     known = _known(executor, transaction, asked, states)
     if known is not None:
         return known
     if draft is None:
-        draft = _draft(executor, transaction, asked._replace(pause=no_pause), states)
+        draft = _draft(executor, transaction, asked._replace(pause=no_pause), states, team)
     elif not draft.holds_for(states):
         return None
     for unit in draft.units.values():
@@ -143,7 +145,6 @@ def _write(
 def _known(
     executor: IdempotentExecutor, transaction: Transaction, asked: _List, states: dict[str, LedgerState]
 ) -> ListResult | None:
-    executor.refuse_revoked(transaction, asked.call)
     known = executor.known(transaction, NO_DATASET, asked.call)
     if known is None:
         return None
@@ -153,10 +154,15 @@ def _known(
 
 
 def _draft(
-    executor: IdempotentExecutor, transaction: Transaction, asked: _List, states: dict[str, LedgerState]
+    executor: IdempotentExecutor,
+    transaction: Transaction,
+    asked: _List,
+    states: dict[str, LedgerState],
+    team: str | None,
 ) -> _Draft:
     mode, actor = asked.mode, asked.call.actor
-    units = {name: executor.open_unit(transaction, state) for name, state in sorted(states.items())}
+    teams = {actor: team}
+    units = {name: executor.open_unit(transaction, state, teams) for name, state in sorted(states.items())}
     _load_partitions(units, asked.spends, mode)
     items: list[ListItem] = []
     for spend, charge in zip(asked.spends, asked.charges, strict=True):

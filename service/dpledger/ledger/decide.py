@@ -24,6 +24,7 @@ from dpledger.ledger.model.commands import (
     Allocate,
     Authorize,
     ChangeBudget,
+    ChangeQuota,
     Command,
     Expire,
     OpenPartitions,
@@ -34,6 +35,7 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import (
     AnyTotals,
     ExactTotals,
@@ -45,6 +47,7 @@ from dpledger.ledger.model.state import (
     add_up_each,
     nothing_spent,
 )
+from dpledger.ledger.quota_rule import amounts_asked, first_exceeded, quotas_after, times_within
 
 __all__ = [
     "Applied",
@@ -63,17 +66,18 @@ __all__ = [
 
 
 class Stamp(NamedTuple):
-    """When, and by whose token."""
+    """When, by whose token, and of which team that is."""
 
     at_us: int
     actor: str
+    team: str | None = None
 
 
 class Granted(NamedTuple):
     """The entry to append, the state after it, and the partitions or allocation that changed or were opened.
 
     ``recount``: room may have grown in a partition, so the extremes must be counted afresh
-    (:func:`partition_extremes`).
+    (:func:`partition_extremes`). ``quotas`` are those that changed.
     """
 
     entry: Entry
@@ -81,6 +85,7 @@ class Granted(NamedTuple):
     partitions: tuple[Partition, ...] = ()
     recount: bool = False
     allocation: Allocation | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 class Applied(NamedTuple):
@@ -93,12 +98,14 @@ class Applied(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Refused:
-    """The filter would not hold. Nothing changes."""
+    """The filter would not hold, or the ``quota``, which then is as it stands. Nothing changes."""
 
     amounts: Floats
     remaining: dict[str, Any]
     sequence: int
     fits: dict[str, Any]
+    quota: Quota | None = None
+    budget: Budget | None = None
 
 
 def decide(state: LedgerState, command: Command, stamp: Stamp) -> Granted | Refused:
@@ -107,18 +114,18 @@ def decide(state: LedgerState, command: Command, stamp: Stamp) -> Granted | Refu
     Only requests to spend or to allocate can be refused: settlements, expiries and budget changes are
     records of what happened and are always taken.
     """
-    if isinstance(command, Authorize) and command.allocation is None and is_plain(state):
+    if isinstance(command, Authorize) and command.allocation is None and is_plain(state, command.quotas):
         return _authorize_plainly(state, command, stamp)
     return decide_in_general(state, command, stamp)
 
 
-def is_plain(state: LedgerState) -> bool:
-    """Whether there are neither partitions nor open reservations."""
-    return not (state.partitions or state.whole.open_reservations)
+def is_plain(state: LedgerState, quotas: Sequence[Quota] = ()) -> bool:
+    """Whether there are neither partitions nor open reservations nor quotas."""
+    return not (state.partitions or state.whole.open_reservations or quotas)
 
 
 def authorize_in_a_row(
-    state: LedgerState, command: Authorize, at_us: int, actors: Sequence[str]
+    state: LedgerState, command: Authorize, stamps: Sequence[Stamp]
 ) -> tuple[list[Entry], list[float], LedgerState]:
     """One step of the whole asked for several times: the entries of those granted up to the first refused.
 
@@ -127,15 +134,15 @@ def authorize_in_a_row(
     same bits as :func:`decide` gives for one after another, in half of its time.
     """
     if isinstance(state.whole, ExactTotals):
-        totals, sums = _exactly_in_a_row(state, state.whole, command.charge, len(actors))
+        totals, sums = _exactly_in_a_row(state, state.whole, command.charge, len(stamps))
     else:
-        totals, sums = _raised_in_a_row(state, state.whole, command.charge, len(actors))
+        totals, sums = _raised_in_a_row(state, state.whole, command.charge, len(stamps))
     if not len(sums):
         return [], [], state
     entries: list[Entry] = []
     head = state.head
-    for sequence, actor in enumerate(actors[: len(sums)], state.sequence + 1):
-        entries.append(_authorization_entry(sequence, head, command, Stamp(at_us, actor)))
+    for sequence, stamp in enumerate(stamps[: len(sums)], state.sequence + 1):
+        entries.append(_authorization_entry(sequence, head, command, stamp))
         head = entries[-1].hash
     after = state.charged(totals, entries[-1].sequence, head)
     return entries, state.budget.fractions_left(sums), after
@@ -201,11 +208,16 @@ def decide_in_general(state: LedgerState, command: Command, stamp: Stamp) -> Gra
             return _allocation_refusal(state, command)
     elif isinstance(command, (Authorize, Reserve)) and not would_fit(state, command):
         return _refusal(_ledger_for(state, command.allocation), command)
+    if isinstance(command, (Authorize, Reserve, Allocate)) and command.quotas:
+        exceeded = first_exceeded(state, command, stamp.at_us)
+        if exceeded is not None:
+            return _quota_refusal(state, command, exceeded, stamp)
     entry = _entry(state, command, stamp)
     after, partitions, allocation = apply(state, command)
     linked = replace(after, sequence=entry.sequence, head=entry.hash)
     recount = frees_room(command) and state.partitions > 0
-    return Granted(entry, linked, partitions, recount, allocation)
+    quotas = quotas_after(state, command, stamp.at_us)
+    return Granted(entry, linked, partitions, recount, allocation, quotas)
 
 
 def would_fit(state: LedgerState, command: Authorize | Reserve | Allocate) -> bool:
@@ -256,6 +268,25 @@ def _allocation_refusal(state: LedgerState, command: Allocate) -> Refused:
     return Refused(amounts, left, state.sequence, fits)
 
 
+def _quota_refusal(
+    state: LedgerState, command: Authorize | Reserve | Allocate, exceeded: Quota, stamp: Stamp
+) -> Refused:
+    """What the quotas do not admit, although the budget would."""
+    each, times = amounts_asked(state, command)
+    rooms = [quota.at(stamp.at_us).room(state.budget) for quota in command.quotas]
+    room = np.maximum(0.0, np.min(rooms, axis=0))
+    if isinstance(command, Allocate):
+        fits = {"epsilon": float(room[0]), "delta": float(room[1])}
+    else:
+        fits = {
+            "times": times_within(state, command, stamp.at_us, times - 1),
+            "cost_fraction": _fraction_that_fits(state, room, each.above()),
+        }
+    left = state.remaining(command.partition if not isinstance(command, Allocate) else None)
+    asked = each.times(times).above()
+    return Refused(asked, left, state.sequence, fits, exceeded, state.budget)
+
+
 def _repetitions_that_fit(state: LedgerState, command: Authorize | Reserve, times: int) -> int:
     """The largest number of repetitions below ``times`` that would have been granted."""
     low, high, each = 0, times, state.amounts_of(command.charge)
@@ -285,6 +316,7 @@ def _entry(state: LedgerState, command: Command, stamp: Stamp) -> Entry:
         at_us=stamp.at_us,
         actor=stamp.actor,
         previous=state.head,
+        team=stamp.team,
         **_particulars(command),
     )
 
@@ -301,6 +333,7 @@ def _authorization_entry(sequence: int, previous: bytes, command: Authorize, sta
         command.charge.fingerprint,
         sample=command.sample,
         allocation=None if command.allocation is None else command.allocation.sequence,
+        team=stamp.team,
     )
 
 
@@ -313,6 +346,7 @@ _KINDS: dict[type[Any], EntryKind] = {
     AcceptRollback: EntryKind.ROLLBACK_ACCEPTED,
     Allocate: EntryKind.ALLOCATED,
     ReturnAllocation: EntryKind.ALLOCATION_RETURNED,
+    ChangeQuota: EntryKind.QUOTA_CHANGED,
 }
 
 
@@ -344,6 +378,8 @@ def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
     if isinstance(command, AcceptRollback):
         lost = {"sequence": command.sequence, "entry": command.entry}
         return {"detail": _json({"lost": lost, "reason": command.reason})}
+    if isinstance(command, ChangeQuota):
+        return {"detail": _json(_quota_detail(command))}
     own = None if command.budget is None else command.budget.document
     return {"detail": _json({"names": command.names, "budget": own})}
 
@@ -358,6 +394,15 @@ def _allocation_particulars(command: Allocate | ReturnAllocation) -> dict[str, A
         "budget": command.budget.document,
     }
     return {"detail": _json(detail if command.reason is None else {**detail, "reason": command.reason})}
+
+
+def _quota_detail(command: ChangeQuota) -> dict[str, Any]:
+    return {
+        "team": command.team,
+        "fraction": command.fraction,
+        "window_seconds": command.window_seconds,
+        "reason": command.reason,
+    }
 
 
 def _stated(command: Settle | Expire) -> dict[str, str]:
@@ -396,6 +441,8 @@ def apply(state: LedgerState, command: Command) -> Applied:
         return _allocate(state, command)
     if isinstance(command, ReturnAllocation):
         return _return(state, command.allocation)
+    if isinstance(command, ChangeQuota):
+        return Applied(replace(state, has_quotas=True))
     return _open(state, command)
 
 

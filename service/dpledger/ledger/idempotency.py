@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
@@ -103,11 +103,11 @@ class IdempotentExecutor:
 
         def run_locked(transaction: Transaction) -> ResultT | StoredResult | ReservationClosed:
             state = transaction.lock([name], rolled_back=rolled_back)[name]
-            self.refuse_revoked(transaction, call)
+            team = self.valid_team(transaction, call)
             known = self.known(transaction, state.dataset_id, call)
             if known is not None:
                 return known
-            unit = self.open_unit(transaction, state)
+            unit = self.open_unit(transaction, state, {call.actor: team})
             try:
                 result = work(transaction, unit)
             except ReservationClosed as closed:
@@ -122,14 +122,18 @@ class IdempotentExecutor:
             raise done
         return done
 
-    def open_unit(self, transaction: Transaction, state: LedgerState) -> UnitOfWork:
-        """Hold a locked state open."""
-        return UnitOfWork(transaction, state, self.clock.now_us())
+    def open_unit(
+        self, transaction: Transaction, state: LedgerState, teams: Mapping[str, str | None]
+    ) -> UnitOfWork:
+        """Hold a locked state open for the tokens of these teams."""
+        return UnitOfWork(transaction, state, self.clock.now_us(), teams)
 
-    def refuse_revoked(self, transaction: Transaction, call: IdempotentRequest) -> None:
-        """Refuse a token that was revoked or expired meanwhile."""
-        if transaction.revoked([call.actor], self.clock.now_us()):
+    def valid_team(self, transaction: Transaction, call: IdempotentRequest) -> str | None:
+        """The team of the caller's token; refuses one that was revoked or expired meanwhile."""
+        valid = transaction.teams([call.actor], self.clock.now_us())
+        if call.actor not in valid:
             raise TokenEnded
+        return valid[call.actor]
 
     def known(
         self, transaction: Transaction, dataset_id: int, call: IdempotentRequest

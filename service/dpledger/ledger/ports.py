@@ -18,6 +18,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget, Plan
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class Refusal:
     """A spend that was refused: who asked for what, what was left, and what would have fitted.
 
     ``sequence`` is the entry after which it was decided; ``fits_fraction`` is the part of one
-    repetition's cost that was still to be had.
+    repetition's cost that was still to be had. ``team`` is the one whose quota refused it, where the budget
+    would have granted it.
     """
 
     sequence: int
@@ -127,6 +129,7 @@ class Refusal:
     fits_fraction: float
     fraction: float
     allocation: str | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +147,17 @@ class StoredEntry:
 
 @dataclass(frozen=True, eq=False)
 class RunRow:
-    """What one run has spent (settled and authorized), and when it was active."""
+    """What one run has spent (settled and authorized), and when it was active.
+
+    ``team`` is that of the token that began it.
+    """
 
     name: str
     entries: int
     amounts: Floats
     first_at_us: int
     last_at_us: int
+    team: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,11 +208,12 @@ class EntryFilter:
 class Known(NamedTuple):
     """What is known of a group's requests, each matched by actor and key: compare ``request``.
 
-    ``ended`` are the actors whose tokens are revoked, expired or unknown; ``entries`` and ``answers``
-    are what answered a key before.
+    ``ended`` are the actors whose tokens are revoked, expired or unknown, ``teams`` those of the others;
+    ``entries`` and ``answers`` are what answered a key before.
     """
 
     ended: set[str]
+    teams: dict[str, str | None]
     entries: dict[IdempotentRequest, StoredEntry]
     answers: dict[IdempotentRequest, StoredAnswer]
 
@@ -284,6 +292,18 @@ class Transaction(Protocol):
         """Insert or update allocations; raises AlreadyExists for a name that is taken."""
         ...
 
+    def quotas(self, dataset_id: int, team: str) -> list[Quota]:
+        """The quotas in force for a team, by the entries that set them."""
+        ...
+
+    def count_quotas(self, dataset_id: int) -> int:
+        """How many quotas are in force."""
+        ...
+
+    def save_quotas(self, dataset_id: int, quotas: Iterable[Quota]) -> None:
+        """Insert or update quotas; those that were removed are forgotten."""
+        ...
+
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
         """The budget in force at that entry."""
         ...
@@ -300,8 +320,8 @@ class Transaction(Protocol):
         """Open reservations whose time is over, oldest first."""
         ...
 
-    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
-        """Those of the tokens that are revoked, expired or unknown now."""
+    def teams(self, token_ids: Sequence[str], now_us: int) -> dict[str, str | None]:
+        """The teams of those tokens that are neither revoked nor expired nor unknown now."""
         ...
 
 
@@ -397,6 +417,10 @@ class Storage(Protocol):
 
     def allocations(self, dataset_id: int, after: int, limit: int) -> list[Allocation]:
         """Allocations by the sequence numbers of the entries that opened them."""
+        ...
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the sequence numbers of the entries that set them."""
         ...
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:

@@ -20,8 +20,10 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, identifier, moment
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import ExactTotals, LedgerState, Partition, add_up
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
+from dpledger.ledger.quotas import quota_fields
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 
 __all__ = [
@@ -48,12 +50,13 @@ class _Stored(NamedTuple):
     partitions: dict[int, Partition]
     reservations: dict[int, Reservation]
     allocations: dict[int, Allocation]
+    quotas: dict[int, Quota]
 
     @property
     def is_one_row(self) -> bool:
         """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
         held = self.reservations or self.row.state.whole.open_reservations
-        return not (self.partitions or self.allocations or held)
+        return not (self.partitions or self.allocations or held or self.row.state.has_quotas)
 
 
 class LedgerReader:
@@ -83,6 +86,12 @@ class LedgerReader:
         row = self._storage.dataset(name)
         steps, more = self._storage.first_steps(row.state.dataset_id, _MOST_CHARGES, MOST_STEPS)
         return deployment_document(row, steps, more, details)
+
+    def quotas(self, name: str, after: int, limit: int, now_us: int) -> list[dict[str, Any]]:
+        """Quotas in force by the entries that set them, with what each has left."""
+        state = self._storage.dataset(name).state
+        found = self._storage.quotas(state.dataset_id, after, limit)
+        return [quota_fields(each, state.budget, now_us) for each in found]
 
     def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Allocations in the order in which they were opened, with what each has left."""
@@ -237,7 +246,8 @@ class LedgerReader:
         row = self._storage.dataset(name)
         self._catch_up(row.state, replay, progress)
         state = row.state
-        return _Stored(row, self._partitions(state), self._reservations(state), self._allocations(state))
+        held, parts = self._reservations(state), self._partitions(state)
+        return _Stored(row, parts, held, self._allocations(state), self._quotas(state))
 
     def _catch_up(self, state: LedgerState, replay: Replay, progress: Progress | None) -> None:
         for stored in self._stream(state.dataset_id, state.sequence, after=replay.sequence):
@@ -277,6 +287,14 @@ class LedgerReader:
             last = page[-1].sequence
         return found
 
+    def _quotas(self, state: LedgerState) -> dict[int, Quota]:
+        found: dict[int, Quota] = {}
+        last = 0
+        while page := self._storage.quotas(state.dataset_id, last, _PAGE) if state.has_quotas else []:
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
     def _partitions(self, state: LedgerState) -> dict[int, Partition]:
         found: dict[int, Partition] = {}
         last = -1
@@ -293,12 +311,16 @@ def _differences(replay: Replay, stored: _Stored) -> list[str]:
     kept, recorded = stored.allocations, replay.allocations
     odd_allocations = sorted(set(kept) ^ set(recorded))
     both = [(kept[number], recorded[number]) for number in sorted(set(kept) & set(recorded))]
-    found = differences(stored.row.state, replay.state, pairs, both)
+    limits, counted = stored.quotas, replay.quotas
+    odd_quotas = sorted(set(limits) ^ set(counted))
+    compared = [(limits[number], counted[number]) for number in sorted(set(limits) & set(counted))]
+    found = differences(stored.row.state, replay.state, pairs, both, compared)
     if replay.unit not in (None, stored.row.unit):
         found.append(Difference("unit", stored.row.unit, replay.unit))
     found += _reservations_differ(stored.reservations, replay.reservations)
     lone = [f"partition {number} is stored or recorded, but not both" for number in odd]
     lone += [f"allocation {number} is stored or recorded, but not both" for number in odd_allocations]
+    lone += [f"quota of entry {number} is stored or recorded, but not both" for number in odd_quotas]
     return lone + [
         f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
     ]
@@ -429,6 +451,7 @@ def entry_fields(name: str, stored: StoredEntry) -> dict[str, Any]:
     }
     optional = {
         "run": entry.run,
+        "team": entry.team,
         "partition": stored.partition_name,
         "allocation": stored.allocation_name,
         "times": entry.times,
@@ -464,7 +487,7 @@ def run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[st
         spent_part, held_part = min(spent_part, most), min(held_part, most)
     reserved = {"open": sum(each.reservations for each in held), "fraction": held_part}
     return {
-        "run": row.name,
+        **_run_name(row),
         "entries": row.entries,
         "spent": _coordinates(budget, row.amounts),
         "reserved": {**_coordinates(budget, holds), **reserved},
@@ -474,10 +497,14 @@ def run_fields(state: LedgerState, row: RunRow, held: Sequence[Held]) -> dict[st
     }
 
 
+def _run_name(row: RunRow) -> dict[str, str]:
+    return {"run": row.name} if row.team is None else {"run": row.name, "team": row.team}
+
+
 def _run_counts(row: RunRow, held: Sequence[Held]) -> dict[str, Any]:
     """A run under a shared budget: amounts of different allocations are of different things, so no sums."""
     return {
-        "run": row.name,
+        **_run_name(row),
         "entries": row.entries,
         "spent": {},
         "reserved": {"open": sum(each.reservations for each in held)},

@@ -21,6 +21,7 @@ from dpledger.ledger.model.commands import (
     Allocate,
     Authorize,
     ChangeBudget,
+    ChangeQuota,
     Command,
     Expire,
     OpenPartitions,
@@ -30,6 +31,7 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import (
     AnyTotals,
     ExactTotals,
@@ -39,6 +41,7 @@ from dpledger.ledger.model.state import (
     nothing_spent,
 )
 from dpledger.ledger.ports import StoredEntry
+from dpledger.ledger.quota_rule import first_exceeded, quotas_after
 
 __all__ = ["BrokenLedger", "Difference", "Replay", "differences"]
 
@@ -68,6 +71,9 @@ class Replay:
         self.allocations: dict[int, Allocation] = {}
         """By the sequence number of the entry that opened each."""
         self._allocation_names: set[str] = set()
+        self._allocating_teams: dict[int, str | None] = {}
+        self.quotas: dict[int, Quota] = {}
+        """Those in force, by the sequence number of the entry that set each."""
         self.head = GENESIS
         self.sequence = 0
 
@@ -106,7 +112,7 @@ class Replay:
             self._open(entry)
         else:
             self._check_price(entry, stored.charge)
-            self._apply(self._command(entry, stored.charge))
+            self._apply(self._command(entry, stored.charge), entry.at_us)
         self.sequence, self.head = entry.sequence, stored.hash
         if entry.kind is EntryKind.RESERVED:
             self._remember(entry, stored.charge)
@@ -129,17 +135,34 @@ class Replay:
             raise BrokenLedger(entry.sequence, "the cost shown for it is not the one it was charged")
         self._priced = charge, entry.allocation
 
-    def _apply(self, command: Command) -> None:
+    def _apply(self, command: Command, at_us: int) -> None:
         if isinstance(command, (Authorize, Reserve, Allocate)) and not would_fit(self.state, command):
             raise BrokenLedger(self.sequence + 1, "grants more than the budget had left")
         frees = frees_room(command)
         before = replace(self._without_extremes, sequence=self.sequence) if frees else self.state
+        self._count(before, command, at_us)
         self._state, changed, allocation = apply(before, command)
         for partition in changed:
             self.partitions[partition.number] = partition
         if allocation is not None:
             self.allocations[allocation.sequence] = allocation
         self._counted = self._counted and not (frees and self.partitions)
+
+    def _count(self, before: LedgerState, command: Command, at_us: int) -> None:
+        """Check quotas and count what a command uses of them."""
+        if isinstance(command, (Authorize, Reserve, Allocate)) and command.quotas:
+            exceeded = first_exceeded(before, command, at_us)
+            if exceeded is not None:
+                raise BrokenLedger(
+                    self.sequence + 1, f"grants more than the quota of entry {exceeded.sequence} had left"
+                )
+        for quota in quotas_after(before, command, at_us):
+            self.quotas[quota.sequence] = quota
+            if quota.removed:
+                del self.quotas[quota.sequence]
+
+    def _quotas_of(self, team: str | None) -> tuple[Quota, ...]:
+        return tuple(each for each in self.quotas.values() if each.team == team)
 
     def _partition(self, entry: Entry) -> Partition | None:
         if entry.partition is None:
@@ -157,11 +180,13 @@ class Replay:
 
     def _command(self, entry: Entry, charge: Charge | None) -> Command:
         partition, allocation = self._partition(entry), self._allocation(entry)
+        quotas = self._quotas_of(entry.team) if allocation is None else ()
         if entry.kind is EntryKind.AUTHORIZED:
-            return Authorize(_present(entry, charge), entry.run or "", partition, entry.sample, allocation)
+            charged, run = _present(entry, charge), entry.run or ""
+            return Authorize(charged, run, partition, entry.sample, allocation, quotas)
         if entry.kind is EntryKind.RESERVED:
             held, run, until = _present(entry, charge), entry.run or "", entry.expires_at_us or 0
-            return Reserve(held, run, entry.times or 0, until, partition, allocation)
+            return Reserve(held, run, entry.times or 0, until, partition, allocation, quotas)
         if entry.kind in (EntryKind.ALLOCATED, EntryKind.ALLOCATION_RETURNED):
             return self._to_allocation_command(entry, allocation)
         if entry.kind in (EntryKind.SETTLED, EntryKind.EXPIRED):
@@ -169,10 +194,19 @@ class Replay:
         detail = json.loads(entry.detail or "{}")
         if entry.kind is EntryKind.BUDGET_CHANGED:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
+        if entry.kind is EntryKind.QUOTA_CHANGED:
+            return self._to_quota_change(entry, detail)
         if entry.kind is EntryKind.ROLLBACK_ACCEPTED:
             return AcceptRollback(detail["lost"]["sequence"], detail["lost"]["entry"], detail["reason"])
         own = detail["budget"]
         return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
+
+    def _to_quota_change(self, entry: Entry, detail: dict[str, Any]) -> ChangeQuota:
+        team, fraction, window = detail["team"], detail["fraction"], detail["window_seconds"]
+        alike = [each for each in self._quotas_of(team) if each.window_seconds == window]
+        if fraction is None and not alike:
+            raise BrokenLedger(entry.sequence, "removes a quota that was not in force")
+        return ChangeQuota(team, fraction, window, detail["reason"], alike[0] if alike else None)
 
     def _to_allocation_command(
         self, entry: Entry, allocation: Allocation | None
@@ -181,7 +215,8 @@ class Replay:
         if entry.kind is EntryKind.ALLOCATION_RETURNED:
             if allocation is None or not allocation.is_untouched:
                 raise BrokenLedger(entry.sequence, "returns an allocation that was not open and untouched")
-            return ReturnAllocation(allocation, detail["reason"])
+            team = self._allocating_teams.get(allocation.sequence)
+            return ReturnAllocation(allocation, detail["reason"], self._quotas_of(team))
         name, epsilon, delta = detail["name"], detail["epsilon"], detail["delta"]
         budget = Budget.from_document(detail["budget"])
         if name in self._allocation_names:
@@ -192,7 +227,9 @@ class Replay:
         ):
             raise BrokenLedger(entry.sequence, "allocates another epsilon and delta than its budget has")
         self._allocation_names.add(name)
-        return Allocate(name, entry.actor, epsilon, delta, budget, detail.get("reason"))
+        self._allocating_teams[entry.sequence] = entry.team
+        quotas = self._quotas_of(entry.team)
+        return Allocate(name, entry.actor, epsilon, delta, budget, detail.get("reason"), quotas)
 
     def _to_closing(
         self, entry: Entry, partition: Partition | None, allocation: Allocation | None
@@ -202,7 +239,8 @@ class Replay:
             raise BrokenLedger(entry.sequence, f"closes reservation {entry.reservation}, which is not open")
         if _sequence_of(held.allocation) != entry.allocation:
             raise BrokenLedger(entry.sequence, "closes a reservation of another allocation")
-        current = replace(held, partition=partition, allocation=allocation)
+        quotas = self._quotas_of(held.team) if allocation is None else ()
+        current = replace(held, partition=partition, allocation=allocation, quotas=quotas)
         return Expire(current) if entry.kind is EntryKind.EXPIRED else Settle(current, entry.used or 0)
 
     def _remember(self, entry: Entry, charge: Charge | None) -> None:
@@ -216,6 +254,7 @@ class Replay:
             partition,
             entry.actor,
             self._allocation(entry),
+            entry.team,
         )
 
 
@@ -256,16 +295,20 @@ class Difference:
     replayed: Any
 
 
+_SINCE = ("guaranteed_since", "has_quotas")
+
+
 def differences(
     stored: LedgerState,
     replayed: LedgerState,
     partitions: Iterable[tuple[Partition, Partition]],
     allocations: Iterable[tuple[Allocation, Allocation]] = (),
+    quotas: Iterable[tuple[Quota, Quota]] = (),
 ) -> list[Difference]:
     """Every stored total that differs, in any bit, from the replayed one."""
     found = [
         Difference(name, getattr(stored, name), getattr(replayed, name))
-        for name in ("sequence", "head", "partitions", "partition_key", "adjacency", "guaranteed_since")
+        for name in ("sequence", "head", "partitions", "partition_key", "adjacency", *_SINCE)
         if getattr(stored, name) != getattr(replayed, name)
     ]
     for name in ("budget", "guarantee"):
@@ -280,6 +323,9 @@ def differences(
         found += _partition_differs(kept, again)
     for part, recorded in allocations:
         found += _allocation_differs(part, recorded)
+    for counted, said in quotas:
+        pair = counted.document, said.document
+        found += [] if pair[0] == pair[1] else [Difference(f"quota of entry {said.sequence}", *pair)]
     return found
 
 

@@ -14,6 +14,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.ports import NewDataset
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ListItem",
     "ListResult",
     "PartitionOpening",
+    "QuotaChange",
     "ReservationGrant",
     "Result",
     "RollbackAcceptance",
@@ -88,7 +90,7 @@ class SettlementRecord:
 
 @dataclass(frozen=True, eq=False)
 class SpendRefusal:
-    """A spend that the filter does not cover: what was asked, what is left, what would still fit."""
+    """A spend that the filter or a quota does not cover: what was asked, is left, and would still fit."""
 
     outcome: ClassVar[str] = "refused"
     dataset: str
@@ -136,6 +138,20 @@ class AllocationReturn:
     sequence: int
     allocation: Allocation
     remaining: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class QuotaChange:
+    """A quota as it is after an entry, without one where that removed it."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    entry: Entry
+    team: str
+    window_seconds: int | None
+    quota: Quota | None
+    budget: Budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +253,7 @@ Result = (
     | AllocationOpening
     | AllocationRefusal
     | AllocationReturn
+    | QuotaChange
     | ListResult
     | StoredResult
 )

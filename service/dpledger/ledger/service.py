@@ -32,10 +32,11 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
-from dpledger.ledger.model.requests import NewAllocation, Settlement, Spend
+from dpledger.ledger.model.requests import NewAllocation, NewQuota, Settlement, Spend
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
+from dpledger.ledger.quotas import change_quota
 from dpledger.ledger.results import (
     AllocationOpening,
     AllocationRefusal,
@@ -44,6 +45,7 @@ from dpledger.ledger.results import (
     DatasetOpening,
     ListResult,
     PartitionOpening,
+    QuotaChange,
     ReservationGrant,
     RollbackAcceptance,
     SettlementRecord,
@@ -97,14 +99,20 @@ class LedgerService:
         warnings = unspent_plan_warnings(dataset.plan, dataset.budget)
 
         def work(transaction: Transaction) -> DatasetOpening | StoredResult:
-            executor.refuse_revoked(transaction, call)
+            team = executor.valid_team(transaction, call)
             known = executor.known(transaction, NO_DATASET, call)
             if known is not None:
                 return known
             stamped = replace(dataset, at_us=executor.clock.now_us())
             state = transaction.open_dataset(stamped)
             entry = Entry(
-                1, EntryKind.OPENED, stamped.at_us, call.actor, state.head, detail=_opening(dataset)
+                1,
+                EntryKind.OPENED,
+                stamped.at_us,
+                call.actor,
+                state.head,
+                detail=_opening(dataset),
+                team=team,
             )
             transaction.append(state, replace(state, sequence=1, head=entry.hash), [NewEntry(entry)])
             return executor.keep(transaction, NO_DATASET, call, DatasetOpening(stamped, tuple(warnings)))
@@ -176,6 +184,7 @@ class LedgerService:
         def work(_transaction: Transaction, unit: UnitOfWork) -> PartitionOpening:
             state = unit.state
             _refuse_partitions(state)
+            _refuse_beside_quotas(state)
             names = _numbered_names(state.partitions, wanted) if isinstance(wanted, int) else tuple(wanted)
             own = None
             if budget_fields is not None:
@@ -203,6 +212,10 @@ class LedgerService:
     ) -> AllocationReturn | StoredResult:
         """Give back an allocation from which nothing was released; for its owner or an admin."""
         return return_allocation(self._executor, name, allocation, reason, by_admin, call)
+
+    def change_quota(self, name: str, asked: NewQuota, call: IdempotentRequest) -> QuotaChange | StoredResult:
+        """Set, change or remove how much of a dataset's budget a team may use, as an entry."""
+        return change_quota(self._executor, name, asked, call)
 
     def reserve(
         self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest
@@ -263,7 +276,7 @@ class LedgerService:
         return len(due)
 
     def _expire_in(self, name: str, transaction: Transaction) -> None:
-        self._executor.open_unit(transaction, transaction.lock([name])[name]).write()
+        self._executor.open_unit(transaction, transaction.lock([name])[name], {}).write()
 
 
 def _refuse_partitions(state: LedgerState) -> None:
@@ -276,6 +289,14 @@ def _refuse_partitions(state: LedgerState) -> None:
         raise Unproven(
             f"the budget of {state.name} is shared: its allocations add up over all records, and partitions "
             "inside them are not covered. Open a dataset with another kind of budget for partitions"
+        )
+
+
+def _refuse_beside_quotas(state: LedgerState) -> None:
+    if state.has_quotas:
+        raise Unproven(
+            f"{state.name} has or had quotas, which do not count what a team uses of each partition apart. "
+            "Open a dataset without quotas for partitions"
         )
 
 

@@ -1,7 +1,8 @@
 """Unit of work: one dataset's ledger held under its lock; commands are decided on it, then written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dpledger.accounting.errors import InvalidInput
@@ -25,8 +26,10 @@ from dpledger.ledger.model.commands import (
     Record,
     Reservation,
     Reserve,
+    ReturnAllocation,
 )
 from dpledger.ledger.model.entries import Charge, Entry, identifier
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition, PartitionExtremes
 from dpledger.ledger.ports import IdempotentRequest, NewEntry, Refusal, Transaction
 
@@ -45,10 +48,20 @@ class Recorded(NamedTuple):
 
 
 class UnitOfWork:
-    """Decide several commands one after another against one locked state, then write them together."""
+    """Decide several commands one after another against one locked state, then write them together.
 
-    def __init__(self, transaction: Transaction, state: LedgerState, now_us: int) -> None:
+    ``teams`` are those of the tokens that ask.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        state: LedgerState,
+        now_us: int,
+        teams: Mapping[str, str | None] = MappingProxyType({}),
+    ) -> None:
         self._transaction = transaction
+        self._teams = teams
         self._before = state
         self._now_us = now_us
         self._entries: list[NewEntry] = []
@@ -56,6 +69,8 @@ class UnitOfWork:
         self._changed: dict[int, Partition] = {}
         self._allocations: dict[str, Allocation] = {}
         self._changed_allocations: dict[int, Allocation] = {}
+        self._quotas: dict[str, tuple[Quota, ...]] = {}
+        self._changed_quotas: dict[int, Quota] = {}
         self._charges: dict[bytes, Charge] = {}
         self._expired: set[int] = set()
         self._refusals: list[Refusal] = []
@@ -69,8 +84,8 @@ class UnitOfWork:
         return self._before.sequence
 
     def stamp(self, actor: str) -> Stamp:
-        """The time of this unit of work, and the caller."""
-        return Stamp(self._now_us, actor)
+        """The time of this unit of work, the caller, and the caller's team."""
+        return Stamp(self._now_us, actor, self._teams.get(actor))
 
     def partition(self, name: str | None) -> Partition | None:
         """The partition as it stands after what was decided so far in this unit of work."""
@@ -102,6 +117,25 @@ class UnitOfWork:
             raise AllocationReturned(name)
         return allocation
 
+    def quotas(self, team: str | None) -> tuple[Quota, ...]:
+        """The quotas in force for a team, as they stand after what was decided so far; oldest first."""
+        if team is None or not self.state.has_quotas:
+            return ()
+        if team not in self._quotas:
+            self._quotas[team] = tuple(self._transaction.quotas(self.state.dataset_id, team))
+        return self._quotas[team]
+
+    def count_quotas(self) -> int:
+        """How many quotas were in force when this unit of work began."""
+        return self._transaction.count_quotas(self.state.dataset_id)
+
+    def returning(self, allocation: Allocation, reason: str) -> ReturnAllocation:
+        """The return of an allocation, with the quotas of the team that opened it."""
+        if not self.state.has_quotas:
+            return ReturnAllocation(allocation, reason)
+        opened = self._transaction.entry(self.state.dataset_id, allocation.sequence).entry
+        return ReturnAllocation(allocation, reason, self.quotas(opened.team))
+
     def ledger(self, allocation: Allocation | None) -> LedgerState:
         """The ledger that a spend is decided on: the dataset's own, or that within the allocation."""
         return self.state if allocation is None else ledger_within(self.state, allocation)
@@ -121,7 +155,7 @@ class UnitOfWork:
         self, command: Authorize | Reserve, actor: str, call: IdempotentRequest | None = None
     ) -> Recorded | Refused:
         """Decide a spend; ``call`` is given where the entry itself is to answer the key."""
-        command = self._up_to_date(command)
+        command = self._up_to_date(command, self._teams.get(actor))
         if command.partition is not None:
             if command.allocation is not None:
                 raise InvalidInput("partition", "absent where an allocation is named", command.partition.name)
@@ -133,23 +167,27 @@ class UnitOfWork:
         self._charges[command.charge.fingerprint] = command.charge
         return self._take(outcome, call)
 
-    def _up_to_date(self, command: Authorize | Reserve) -> Authorize | Reserve:
-        """The command on its partition and allocation as they stand: others may have spent meanwhile."""
-        if command.partition is None and command.allocation is None:
+    def _up_to_date(self, command: Authorize | Reserve, team: str | None) -> Authorize | Reserve:
+        """The command on its partition, allocation and quotas as they stand: others may have spent meanwhile.
+
+        What is spent from an allocation was counted when that was opened.
+        """
+        quotas = self.quotas(team) if command.allocation is None else ()
+        if command.partition is None and command.allocation is None and not quotas:
             return command
         partition = None if command.partition is None else self.partition(command.partition.name)
         allocation = None if command.allocation is None else self.allocation(command.allocation.name)
         if isinstance(command, Authorize):
-            return command._replace(partition=partition, allocation=allocation)
-        return replace(command, partition=partition, allocation=allocation)
+            return command._replace(partition=partition, allocation=allocation, quotas=quotas)
+        return replace(command, partition=partition, allocation=allocation, quotas=quotas)
 
     def spend_each(self, command: Authorize, calls: Sequence[IdempotentRequest]) -> list[Recorded | Refused]:
         """Decide a spend on the whole for each of several requests, one after another."""
         taken: list[Recorded | Refused] = []
         ledger = self.state if command.allocation is None else self.ledger(command.allocation)
-        if is_plain(ledger):
-            actors = [call.actor for call in calls]
-            entries, fractions, after = authorize_in_a_row(ledger, command, self._now_us, actors)
+        if is_plain(ledger) and not self.state.has_quotas:
+            stamps = [self.stamp(call.actor) for call in calls]
+            entries, fractions, after = authorize_in_a_row(ledger, command, stamps)
             if entries:
                 self._charges[command.charge.fingerprint] = command.charge
                 if command.allocation is None:
@@ -173,6 +211,7 @@ class UnitOfWork:
         """Open an allocation; raises AlreadyExists for a name that was ever taken."""
         if self._is_taken(command.name):
             raise AlreadyExists("allocation", command.name)
+        command = replace(command, quotas=self.quotas(self._teams.get(command.owner)))
         outcome = decide(self.state, command, self.stamp(command.owner))
         if isinstance(outcome, Refused):
             self._refusals.append(_allocation_refusal(command, self.stamp(command.owner), outcome))
@@ -205,6 +244,8 @@ class UnitOfWork:
             transaction.save_partitions(dataset_id, self._changed.values())
         if self._changed_allocations:
             transaction.save_allocations(dataset_id, self._changed_allocations.values())
+        if self._changed_quotas:
+            transaction.save_quotas(dataset_id, self._changed_quotas.values())
         if self._entries:
             transaction.append(self._before, self.state, self._entries)
         if self._refusals:
@@ -221,6 +262,8 @@ class UnitOfWork:
             self._partitions[partition.name] = partition
             self._changed[partition.number] = partition
         self.state = replace(state, extremes=self._recount(state)) if granted.recount else state
+        for quota in granted.quotas:
+            self._keep_quota(quota)
         if granted.allocation is not None:
             self._keep_allocation(granted.allocation)
             if granted.entry.allocation is not None and not granted.allocation.returned:
@@ -242,6 +285,12 @@ class UnitOfWork:
         self._allocations[allocation.name] = allocation
         self._changed_allocations[allocation.sequence] = allocation
 
+    def _keep_quota(self, quota: Quota) -> None:
+        others = [each for each in self._quotas.get(quota.team, ()) if each.sequence != quota.sequence]
+        present = others if quota.removed else sorted([*others, quota], key=lambda each: each.sequence)
+        self._quotas[quota.team] = tuple(present)
+        self._changed_quotas[quota.sequence] = quota
+
     def _recount(self, state: LedgerState) -> PartitionExtremes:
         stored = self._transaction.all_partitions(state.dataset_id)
         return partition_extremes(state, (self._changed.get(each.number, each) for each in stored))
@@ -259,6 +308,8 @@ class UnitOfWork:
             self.state = replace(self.state, extremes=self._recount(self.state))
 
     def _as_it_stands(self, held: Reservation) -> Reservation:
+        if held.allocation is None and self.state.has_quotas:
+            held = replace(held, quotas=self.quotas(held.team))
         if held.allocation is not None:
             return replace(held, allocation=self.allocation(held.allocation.name))
         if held.partition is None:
@@ -279,13 +330,15 @@ def _refusal(command: Authorize | Reserve, stamp: Stamp, refused: Refused) -> Re
         fits_fraction=refused.fits["cost_fraction"],
         fraction=refused.remaining["fraction"],
         allocation=None if command.allocation is None else command.allocation.name,
+        team=None if refused.quota is None else refused.quota.team,
     )
 
 
 def _allocation_refusal(command: Allocate, stamp: Stamp, refused: Refused) -> Refusal:
     """An allocation that was refused; a part of ε or δ is what would have fitted."""
     left = refused.remaining
-    fits = min(1.0, left["epsilon"] / command.epsilon, left["delta"] / command.delta)
+    part = left if refused.quota is None else refused.fits
+    fits = min(1.0, part["epsilon"] / command.epsilon, part["delta"] / command.delta)
     return Refusal(
         sequence=refused.sequence,
         at_us=stamp.at_us,
@@ -298,4 +351,5 @@ def _allocation_refusal(command: Allocate, stamp: Stamp, refused: Refused) -> Re
         fits_fraction=fits,
         fraction=left["fraction"],
         allocation=command.name,
+        team=None if refused.quota is None else refused.quota.team,
     )

@@ -16,6 +16,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import (
     DatasetRow,
@@ -43,6 +44,7 @@ from dpledger.storage.repositories import datasets as states
 from dpledger.storage.repositories import entries as entry_rows
 from dpledger.storage.repositories import idempotency as answer_rows
 from dpledger.storage.repositories import partitions as partition_rows
+from dpledger.storage.repositories import quotas as quota_rows
 from dpledger.storage.repositories import run_totals as sums
 from dpledger.storage.repositories.instance import instance_id
 from dpledger.storage.rollback import RollbackGuard, holds, refuse_unless_accepted
@@ -116,7 +118,8 @@ class SqlTransaction:
             ]
         )
         return Known(
-            set(actors) - {actor for (actor,) in valid},
+            set(actors) - {actor for actor, _ in valid},
+            dict(valid),
             entry_rows.entries_answering(self._session, dataset_id, calls, sequences) if sequences else {},
             answer_rows.answers_among(calls, kept) if kept else {},
         )
@@ -204,6 +207,18 @@ class SqlTransaction:
         self._state(dataset_id)
         allocation_rows.save_allocations(self._session, dataset_id, allocations)
 
+    def quotas(self, dataset_id: int, team: str) -> list[Quota]:
+        """The quotas in force for a team, by the entries that set them."""
+        return quota_rows.find_quotas(self._session, self._state(dataset_id).dataset_id, team)
+
+    def count_quotas(self, dataset_id: int) -> int:
+        """How many quotas are in force."""
+        return quota_rows.count_quotas(self._session, self._state(dataset_id).dataset_id)
+
+    def save_quotas(self, dataset_id: int, quotas: Iterable[Quota]) -> None:
+        """Insert or update quotas; those that were removed are forgotten."""
+        quota_rows.save_quotas(self._session, self._state(dataset_id).dataset_id, quotas)
+
     def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
         """Keep what was refused, for whoever looks after the dataset."""
         refusals.note_refusals(self._session, self._state(dataset_id), refusals_)
@@ -224,9 +239,9 @@ class SqlTransaction:
         """Open reservations whose time is over, oldest first."""
         return reservations.due_reservations(self._session, dataset_id, now_us, self._size(dataset_id))
 
-    def revoked(self, token_ids: Sequence[str], now_us: int) -> set[str]:
-        """Those of the tokens that are revoked, expired or unknown now."""
-        return tokens.ended_tokens(self._session, token_ids, now_us)
+    def teams(self, token_ids: Sequence[str], now_us: int) -> dict[str, str | None]:
+        """The teams of those tokens that are neither revoked nor expired nor unknown now."""
+        return tokens.teams_of_valid(self._session, token_ids, now_us)
 
     def _state(self, dataset_id: int) -> LedgerState:
         """The locked state: nothing of a dataset is decided or written without its lock."""
@@ -412,6 +427,11 @@ class SqlStorage:
         """Allocations by the sequence numbers of the entries that opened them."""
         with self.database.read() as session:
             return allocation_rows.allocations_page(session, dataset_id, after, limit)
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the sequence numbers of the entries that set them."""
+        with self.database.read() as session:
+            return quota_rows.quotas_page(session, dataset_id, after, limit)
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
         """How many allocations are open, and how many were returned."""

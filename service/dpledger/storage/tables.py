@@ -4,12 +4,13 @@ Every key, unique constraint and index of a ledger's tables starts with the data
 that shards by it serves the same schema. Exceptions are what is asked of all datasets at once, such as which
 reservations are due, and the index of idempotency keys: a key has the dataset in its hash, and is looked up
 by itself, because a planner without statistics, in a database that is a minute old, would otherwise read all
-of the dataset's entries. Names (actors, runs), charges and budgets are kept once per
+of the dataset's entries. Names (actors, teams, runs), charges and budgets are kept once per
 dataset and referred to by small numbers: an entry stays small however long a step description is.
 """
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     Double,
     ForeignKey,
@@ -46,9 +47,11 @@ __all__ = [
     "metadata",
     "partitions",
     "purposes",
+    "quotas",
     "refusals",
     "reservations",
     "runs",
+    "teams",
     "tokens",
 ]
 
@@ -84,6 +87,7 @@ tokens = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
     Column("revoked_at_us", BigInteger),
+    Column("team", Text),
 )
 
 # A session is known by its seal; what is kept is which of them were ended before their time.
@@ -122,6 +126,13 @@ datasets = Table(
     Column("guaranteed_since", BigInteger, nullable=False, server_default="1"),
     # Spent and reserved as exact numbers; null in a ledger that adds floats, as all did at first.
     Column("exact", Text),
+    # The last entry, where there is or was a quota. Code that does not know of quotas leaves it behind, and
+    # then cannot write: nothing is granted past a quota by an older replica.
+    Column(
+        "quotas_at",
+        BigInteger,
+        CheckConstraint("quotas_at IS NULL OR quotas_at = sequence", name="ck_datasets_quotas_at"),
+    ),
     Index("ix_datasets_left", "left_basis_points", "name"),
 )
 
@@ -164,6 +175,15 @@ actors = Table(
     UniqueConstraint("dataset_id", "name"),
 )
 
+teams = Table(
+    "teams",
+    metadata,
+    _of_dataset(),
+    Column("number", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    UniqueConstraint("dataset_id", "name"),
+)
+
 charges = Table(
     "charges",
     metadata,
@@ -185,7 +205,7 @@ charges = Table(
 )
 
 
-def _spender(name: str) -> Table:
+def _spender(name: str, *more: Column[int]) -> Table:
     """Who or what spends, with the sum of it; ``magnitude`` is its place among the others, coarsely."""
     return Table(
         name,
@@ -198,11 +218,13 @@ def _spender(name: str) -> Table:
         Column("first_at_us", BigInteger, nullable=False),
         Column("last_at_us", BigInteger, nullable=False),
         Column("magnitude", SmallInteger, nullable=False),
+        *more,
         UniqueConstraint("dataset_id", "name"),
     )
 
 
-runs = _spender("runs")
+# No references to the teams: SQLite cannot add them to tables that are there.
+runs = _spender("runs", Column("team", Integer))
 purposes = _spender("purposes")
 
 partitions = Table(
@@ -242,6 +264,21 @@ allocations = Table(
     _references("budgets", "budget"),
 )
 
+# Those in force, by the entries that set them; what counts of each is in exact numbers.
+quotas = Table(
+    "quotas",
+    metadata,
+    _of_dataset(),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("team", Text, nullable=False),
+    Column("fraction", Double, nullable=False),
+    Column("window_seconds", Integer),
+    Column("slices", Text, nullable=False),
+    Column("held", Text, nullable=False),
+    Column("open_reservations", Integer, nullable=False),
+    Column("latest_us", BigInteger, nullable=False),
+)
+
 # Wide columns first: PostgreSQL then pads nothing between them.
 entries = Table(
     "entries",
@@ -266,6 +303,7 @@ entries = Table(
     Column("detail", Text),
     # No reference: SQLite cannot add one of several columns to a table that is there.
     Column("allocation", BigInteger),
+    Column("team", Integer),
     _references("actors", "actor"),
     _references("runs", "run"),
     _references("charges", "charge"),
@@ -345,6 +383,8 @@ refusals = Table(
     Column("fits_fraction", Double, nullable=False),
     Column("fraction", Double, nullable=False),
     Column("allocation", Text),
+    # The team whose quota refused it, where the budget would have granted it.
+    Column("team", Text),
 )
 
 # Answers under dataset 0 belong to no single dataset, so there is nothing to refer to.

@@ -38,8 +38,8 @@ EXPORTS = {
         Exponential Forbidden Full GDP Gaussian Granted Hold HoldClosed InvalidRequest Journal
         JournalBusy JournalError JournalMismatch KeyReused Laplace Ledger LedgerRolledBack Mechanism
         MissingExtra NegativeBinomialTrials NoAnswer NoisyMax NoisyVotes NotFound NotTrained NothingLeft
-        OutputMixture Poisson PoissonTrials PreconditionFailed ProposeTestRelease Pure RDP
-        RandomizedResponse Refused Release
+        OutputMixture Poisson PoissonTrials PreconditionFailed ProposeTestRelease Pure QuotaExceeded
+        RDP RandomizedResponse Refused Release
         ReservationClosed Retries Sample SampleLost SeenSample ServiceFailed Settlement Spend Step Trials
         Tuned Unauthenticated Unavailable UnexpectedAnswer Unproven Unreachable UnsettledWarning
         WithoutReplacement ZCDP insecure_testing_noise no_noise_for_testing step_digest verify_receipt

@@ -27,6 +27,7 @@ from dpledger_client import (
     NothingLeft,
     Poisson,
     PreconditionFailed,
+    QuotaExceeded,
     Refused,
     Release,
     ReservationClosed,
@@ -236,6 +237,7 @@ def test_what_had_no_answer_can_be_asked_again_later_under_its_key(pauses: list[
     ("status", "slug", "kind"),
     [
         (409, "budget-exhausted", BudgetExhausted),
+        (409, "quota-exceeded", QuotaExceeded),
         (401, "unauthenticated", Unauthenticated),
         (401, "token-ended", Unauthenticated),
         (403, "forbidden", Forbidden),
@@ -306,6 +308,30 @@ def test_an_exhausted_budget_says_what_was_asked_what_is_left_and_what_fits() ->
 
     error = raised.value
     assert (error.requested, error.remaining, error.fits) == tuple(members.values())
+
+
+def test_an_exceeded_quota_says_whose_it_is_and_when_it_frees_something() -> None:
+    quota = {"team": "ranking", "remaining": {"fraction": 0.0}, "frees_at": "2026-11-19T00:00:00Z"}
+    service = FakeService(lambda _: problem(409, "quota-exceeded", quota=quota, fits={"times": 0}))
+
+    with pytest.raises(QuotaExceeded) as raised:
+        _ledger(service).dataset("d").run("job").authorize(STEP)
+
+    error = raised.value
+    assert (error.quota, error.frees_at) == (quota, "2026-11-19T00:00:00Z")
+    assert isinstance(error, BudgetExhausted), "what stops at the one stops at the other"
+    assert QuotaExceeded({"title": "t"}).frees_at is None
+
+
+def test_an_item_beyond_a_quota_differs_from_one_beyond_the_budget() -> None:
+    refused = [{"refused": {"quota": {"team": "ranking"}}}, {"refused": {}}]
+    service = FakeService(lambda _: httpx2.Response(201, json={"outcome": "granted", "results": refused}))
+    ledger = _ledger(service)
+    spends = [ledger.dataset("d").run("job").spend(STEP)] * 2
+
+    first, second = ledger.authorize_all(spends)
+
+    assert (type(first), type(second)) == (QuotaExceeded, BudgetExhausted)
 
 
 def _all_errors(kind: type[Exception]) -> set[type[Exception]]:

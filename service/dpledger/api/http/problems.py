@@ -71,6 +71,7 @@ FORBIDDEN = ProblemKind("forbidden", 403, "The token lacks the required scope or
 NOT_FOUND = ProblemKind("not-found", 404, "Not found")
 METHOD_NOT_ALLOWED = ProblemKind("method-not-allowed", 405, "Method not allowed")
 BUDGET_EXHAUSTED = ProblemKind("budget-exhausted", 409, "The budget does not cover the request")
+QUOTA_EXCEEDED = ProblemKind("quota-exceeded", 409, "The team's quota does not cover the request")
 ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name already exists")
 ALLOCATION_IN_USE = ProblemKind("allocation-in-use", 409, "The allocation may have released something")
 ALLOCATION_RETURNED = ProblemKind("allocation-returned", 409, "The allocation was returned")

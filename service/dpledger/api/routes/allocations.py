@@ -13,6 +13,7 @@ from dpledger.api.http.problems import (
     ALREADY_EXISTS,
     BUDGET_EXHAUSTED,
     INVALID_INPUT,
+    QUOTA_EXCEEDED,
     UNPROVEN,
     UNREACHABLE,
 )
@@ -38,7 +39,14 @@ router = APIRouter(
 @require_scope(
     Scope.SPEND,
     idempotent=True,
-    may_answer=[BUDGET_EXHAUSTED, ALREADY_EXISTS, ADJACENCY_MISMATCH, UNPROVEN, UNREACHABLE],
+    may_answer=[
+        BUDGET_EXHAUSTED,
+        QUOTA_EXCEEDED,
+        ALREADY_EXISTS,
+        ADJACENCY_MISMATCH,
+        UNPROVEN,
+        UNREACHABLE,
+    ],
 )
 async def post_allocation(
     dataset: str, body: AllocationBody, services: ServicesDependency, call: IdempotentRequestDependency

@@ -13,6 +13,7 @@ from dpledger.api.http.problems import (
     ALLOCATION_RETURNED,
     BUDGET_EXHAUSTED,
     NOT_FOUND,
+    QUOTA_EXCEEDED,
     UNPROVEN,
 )
 from dpledger.api.http.routing import GuardedRoute, admission_of, caller_of, require_scope
@@ -26,7 +27,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["authorizations"], route_class=GuardedRoute)
 _SPEND = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/SpendBody"}}}}
-_REFUSALS = (BUDGET_EXHAUSTED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN)
+_REFUSALS = (BUDGET_EXHAUSTED, QUOTA_EXCEEDED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN)
 
 
 @router.post(

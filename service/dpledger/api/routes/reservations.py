@@ -9,6 +9,7 @@ from dpledger.api.http.problems import (
     ALLOCATION_RETURNED,
     BUDGET_EXHAUSTED,
     INVALID_INPUT,
+    QUOTA_EXCEEDED,
     RESERVATION_CLOSED,
     UNPROVEN,
 )
@@ -41,7 +42,7 @@ router = APIRouter(prefix="/v1", tags=["reservations"], route_class=GuardedRoute
 @require_scope(
     Scope.SPEND,
     idempotent=True,
-    may_answer=[BUDGET_EXHAUSTED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN],
+    may_answer=[BUDGET_EXHAUSTED, QUOTA_EXCEEDED, ALLOCATION_RETURNED, ADJACENCY_MISMATCH, UNPROVEN],
 )
 async def post_reservation(
     dataset: str, body: ReservationBody, services: ServicesDependency, call: IdempotentRequestDependency

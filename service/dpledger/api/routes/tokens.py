@@ -44,6 +44,7 @@ def _made(
         None if body.datasets is None else frozenset(body.datasets),
         body.description,
         None if seconds is None else int(seconds * 1e6),
+        body.team,
     )
     token, row, replayed = services.issuer.create_once(wanted, call)
     log_event("token created", token=row.id, by=call.actor, again=replayed)
@@ -86,12 +87,14 @@ def _revoke(services: Services, authorization: str | None, token_id: str) -> Res
 
 
 def token_fields(row: TokenRow) -> dict[str, Any]:
-    """A token as it is shown."""
+    """A token as it is shown; of a team, if it has one."""
+    team = {} if row.team is None else {"team": row.team}
     return {
         "id": row.id,
         "scopes": list(row.scopes),
         "datasets": None if row.datasets is None else list(row.datasets),
         "description": row.description,
+        **team,
         "created_at": moment(row.created_at_us),
         "expires_at": None if row.expires_at_us is None else moment(row.expires_at_us),
         "revoked_at": None if row.revoked_at_us is None else moment(row.revoked_at_us),

@@ -17,7 +17,7 @@ from dpledger.ledger.deployment import DeploymentDetails, Model, ProductType, Se
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.entries import parse_identifier
-from dpledger.ledger.model.requests import NewAllocation, Spend
+from dpledger.ledger.model.requests import NewAllocation, NewQuota, Spend
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
 from dpledger.queries.requests import CostQuery
 
@@ -34,6 +34,7 @@ __all__ = [
     "DatasetBody",
     "DeploymentQuery",
     "PartitionsBody",
+    "QuotaBody",
     "ReservationBody",
     "Search",
     "SettlementBody",
@@ -100,6 +101,7 @@ Purpose = Annotated[Text, Field(max_length=MAX_PURPOSE_CHARACTERS), AfterValidat
 Search = Annotated[Text, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_printable)]
 _Date = Annotated[dt.date, BeforeValidator(_written_out)]
 _MAX_PEOPLE = 20
+TeamName = Annotated[Name, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 _People = Annotated[list[Name], Field(min_length=1, max_length=_MAX_PEOPLE)]
 
 
@@ -407,6 +409,19 @@ class AllocationReturnBody(Body):
     reason: Annotated[Prose, Field(min_length=1)]
 
 
+class QuotaBody(Body):
+    """How much of a budget a team may use: a fraction, in all or within a window; null removes the quota."""
+
+    team: TeamName
+    fraction: Annotated[Number, Field(gt=0, le=1)] | None
+    window_seconds: Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400)] | None = None
+    reason: Annotated[Prose, Field(min_length=1)]
+
+    def to_quota(self) -> NewQuota:
+        """What the ledger reads."""
+        return NewQuota(self.team, self.fraction, self.window_seconds, self.reason)
+
+
 class PartitionsBody(Body):
     """Disjoint parts to be opened: by name, or by number as many as ``count`` says."""
 
@@ -427,7 +442,10 @@ class PartitionsBody(Body):
 
 
 class TokenBody(Body):
-    """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays."""
+    """A token to be made. Without ``datasets`` it reaches all of them; without expiry it stays.
+
+    ``team`` is whom its spends are attributed to, for good.
+    """
 
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
     datasets: Annotated[
@@ -436,6 +454,7 @@ class TokenBody(Body):
     ] = None
     description: Prose = ""
     expires_in_seconds: Annotated[Number, Field(gt=0, le=10 * 366 * 86_400)] | None = None
+    team: TeamName | None = None
 
 
 class DeploymentQuery(Body):

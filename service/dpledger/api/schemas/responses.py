@@ -372,6 +372,34 @@ class AllocationReturnAnswer(Shape):
     remaining: Remaining
 
 
+class QuotaShown(Shape):
+    """A quota in force; ``remaining`` is what the team may still use now, in the budget's terms."""
+
+    team: str
+    fraction: float
+    window_seconds: int | None
+    sequence: Annotated[int, Field(description="The entry that set it: what later ones were granted counts.")]
+    open_reservations: int
+    remaining: Remaining
+    frees_at: Annotated[
+        str | None, Field(description="When its window frees something, if nothing else happens.")
+    ]
+
+
+class QuotaAnswer(Shape):
+    """A quota as an entry left it, set by entry ``since``; ``fraction`` is null where it was removed."""
+
+    dataset: str
+    sequence: int
+    team: str
+    fraction: float | None
+    window_seconds: int | None
+    since: int | None = None
+    open_reservations: int | None = None
+    remaining: Remaining | None = None
+    frees_at: str | None = None
+
+
 class AllocationShown(Shape):
     """An allocation and what is left to spend from it."""
 
@@ -421,6 +449,7 @@ class EntryAnswer(Shape):
     actor: str
     hash: str
     run: str | None = None
+    team: str | None = None
     partition: str | None = None
     allocation: str | None = None
     times: int | None = None
@@ -471,6 +500,7 @@ class RunShown(Shape):
     """What a run has spent, and what its open reservations hold."""
 
     run: str
+    team: Annotated[str | None, Field(description="That of the token that began it; absent without.")] = None
     entries: int
     spent: Annotated[
         dict[str, Any],
@@ -536,6 +566,7 @@ class TokenAnswer(Shape):
     scopes: list[str]
     datasets: list[str] | None
     description: str
+    team: str | None = None
     created_at: str
     expires_at: str | None
     revoked_at: str | None
@@ -578,6 +609,13 @@ class AllocationPage(Shape):
     """A page of allocations."""
 
     items: list[AllocationShown]
+    next: Cursor
+
+
+class QuotaPage(Shape):
+    """A page of quotas."""
+
+    items: list[QuotaShown]
     next: Cursor
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import Partition
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Allocate",
     "Authorize",
     "ChangeBudget",
+    "ChangeQuota",
     "Command",
     "Expire",
     "OpenPartitions",
@@ -25,13 +27,17 @@ __all__ = [
 
 
 class Authorize(NamedTuple):
-    """One step now. ``sample`` is the sequence number of the entry whose sample is looked at again."""
+    """One step now. ``sample`` is the sequence number of the entry whose sample is looked at again.
+
+    ``quotas`` are those of the team that asks, here and elsewhere.
+    """
 
     charge: Charge
     run: str
     partition: Partition | None = None
     sample: int | None = None
     allocation: Allocation | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +50,7 @@ class Reserve:
     expires_at_us: int
     partition: Partition | None = None
     allocation: Allocation | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +63,15 @@ class Allocate:
     delta: float
     budget: Budget
     reason: str | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved."""
+    """An open reservation, by the entry that made it; ``actor`` is the id of the token that reserved.
+
+    ``team`` is the label of that token: what is settled or expires is spent by it, whoever settles.
+    """
 
     sequence: int
     charge: Charge
@@ -70,6 +81,8 @@ class Reservation:
     partition: Partition | None = None
     actor: str = ""
     allocation: Allocation | None = None
+    team: str | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +132,20 @@ class ReturnAllocation:
 
     allocation: Allocation
     reason: str
+    quotas: tuple[Quota, ...] = ()
 
 
-Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback | ReturnAllocation
+@dataclass(frozen=True, eq=False)
+class ChangeQuota:
+    """Another fraction for a team and window, or none any more; ``present`` is the quota that there is."""
+
+    team: str
+    fraction: float | None
+    window_seconds: int | None
+    reason: str
+    present: Quota | None = None
+
+
+Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback | ReturnAllocation | ChangeQuota
 """What is never refused: it records what happened or was decided elsewhere."""
 Command = Authorize | Reserve | Allocate | Record

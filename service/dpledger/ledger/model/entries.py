@@ -53,6 +53,7 @@ class EntryKind(enum.Enum):
     ROLLBACK_ACCEPTED = "rollback-accepted"
     ALLOCATED = "allocated"
     ALLOCATION_RETURNED = "allocation-returned"
+    QUOTA_CHANGED = "quota-changed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ class Entry:
 
     ``at_us`` and ``expires_at_us`` are microseconds since the epoch; ``actor`` is the token's id;
     ``sample``, ``reservation`` and ``allocation`` are the sequence numbers of the entries that drew the
-    sample, made the reservation and opened the allocation.
+    sample, made the reservation and opened the allocation. ``team`` is the label of the token.
     """
 
     sequence: int
@@ -143,6 +144,7 @@ class Entry:
     expires_at_us: int | None = None
     detail: str | None = None
     allocation: int | None = None
+    team: str | None = None
 
     @property
     def canonical(self) -> str:
@@ -170,6 +172,8 @@ class Entry:
         if self.sample is not None:
             parts.append(f'"sample":{self.sample}')
         parts.append(f'"sequence":{self.sequence}')
+        if self.team is not None:
+            parts.append(f'"team":{quoted(self.team)}')
         if self.times is not None:
             parts.append(f'"times":{self.times}')
         if self.used is not None:

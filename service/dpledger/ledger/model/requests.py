@@ -8,7 +8,7 @@ from dpledger.accounting.steps import Release
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.ports import IdempotentRequest
 
-__all__ = ["Authorization", "NewAllocation", "Settlement", "Spend"]
+__all__ = ["Authorization", "NewAllocation", "NewQuota", "Settlement", "Spend"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,16 @@ class NewAllocation:
     delta: float
     budget: dict[str, Any]
     reason: str | None = None
+
+
+@dataclass(frozen=True)
+class NewQuota:
+    """The fraction that a team may use within a window, or in all; none to remove the quota."""
+
+    team: str
+    fraction: float | None
+    window_seconds: int | None
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,8 @@ class LedgerState:
     """One dataset's ledger after its entry number ``sequence``; ``head`` is that entry's hash.
 
     ``guarantee`` has the largest limits that were ever in force, ``guaranteed_since`` is the entry that
-    brought the last of them; see :mod:`dpledger.ledger.guarantee`.
+    brought the last of them; see :mod:`dpledger.ledger.guarantee`. ``has_quotas`` tells whether there is or
+    was a quota.
     """
 
     dataset_id: int
@@ -279,6 +280,7 @@ class LedgerState:
     head: bytes
     guarantee: Budget
     guaranteed_since: int
+    has_quotas: bool = False
 
     def charged(self, whole: AnyTotals, sequence: int, head: bytes) -> "LedgerState":
         """With what is spent on the whole after the entry with this number and hash."""
@@ -295,6 +297,7 @@ class LedgerState:
             head,
             self.guarantee,
             self.guaranteed_since,
+            self.has_quotas,
         )
 
     def committed_for(self, partition: Partition | None) -> Floats:

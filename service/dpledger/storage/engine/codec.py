@@ -50,6 +50,7 @@ KIND_CODES = {
     EntryKind.ROLLBACK_ACCEPTED: 8,
     EntryKind.ALLOCATED: 9,
     EntryKind.ALLOCATION_RETURNED: 10,
+    EntryKind.QUOTA_CHANGED: 11,
 }
 KINDS = {code: kind for kind, code in KIND_CODES.items()}
 

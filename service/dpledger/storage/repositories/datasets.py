@@ -59,9 +59,10 @@ _BOOK = (
     datasets.c.sequence,
     datasets.c.head,
     datasets.c.guaranteed_since,
+    datasets.c.quotas_at,
 )
-_TOTALS, _CROWD = 6, 10
-"""Where totals begin and extremes stand in a locked row: numbers of budget and guarantee, then ``_BOOK``."""
+_TOTALS, _CROWD, _SINCE = 6, 10, -2
+"""Where totals begin and others stand in a locked row: numbers of budget and guarantee, then ``_BOOK``."""
 _ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
 _guarantees = budgets.alias()
 _ITS_GUARANTEE = and_(_guarantees.c.dataset_id == datasets.c.id, _guarantees.c.number == datasets.c.guarantee)
@@ -99,6 +100,7 @@ _MOVED = (
     "partitions",
     "changed_at_us",
     "left_basis_points",
+    "quotas_at",
 )
 
 
@@ -213,6 +215,7 @@ def update_dataset(
         "new_partitions": after.partitions,
         "new_changed_at_us": changed_at_us,
         "new_left_basis_points": int(WHOLE * left),
+        "new_quotas_at": after.sequence if after.has_quotas else None,
     }
     if changed is not None:
         values["new_budget"], values["new_guarantee"] = changed
@@ -222,7 +225,8 @@ def update_dataset(
         values["new_crowd"] = extremes_to_bytes(after.extremes, after.budget)
     elif stored is not None and stored.state is before:
         totals = (spent, reserved, open_reservations, exact, stored.row[_CROWD])
-        row = (*stored.row[:_TOTALS], *totals, after.partitions, after.sequence, after.head, stored.row[-1])
+        ends = after.sequence, after.head, stored.row[_SINCE], values["new_quotas_at"]
+        row = (*stored.row[:_TOTALS], *totals, after.partitions, *ends)
         session.found["state", after.dataset_id] = _Stored(row, after, left)
     *_, moved = session.change_all([*others, (_move("new_budget" in values, "new_crowd" in values), values)])
     if moved != 1:  # somebody wrote without the lock
@@ -267,7 +271,7 @@ def dataset_of(row: Row) -> DatasetRow:
 
 
 def _state(row: Sequence[Any], budget: Budget, guarantee: Budget) -> LedgerState:
-    id_, name, adjacency, key, *totals, extremes, partitions, sequence, head, since = row
+    id_, name, adjacency, key, *totals, extremes, partitions, sequence, head, since, quotas_at = row
     return LedgerState(
         dataset_id=id_,
         name=name,
@@ -281,4 +285,5 @@ def _state(row: Sequence[Any], budget: Budget, guarantee: Budget) -> LedgerState
         head=head,
         guarantee=guarantee,
         guaranteed_since=since,
+        has_quotas=quotas_at is not None,
     )

@@ -14,8 +14,17 @@ from dpledger.ledger.ports import EntryFilter, IdempotentRequest, NewEntry, Stor
 from dpledger.storage.engine.codec import KIND_CODES, KINDS, entry_key
 from dpledger.storage.engine.session import Row, Session, in_list, of_dataset, select_in_list
 from dpledger.storage.repositories.charges import NumberedCharge, charge_number, find_charges
-from dpledger.storage.repositories.surrogate_ids import actor_number, run_number
-from dpledger.storage.tables import RARE_KIND, actors, allocations, charges, entries, partitions, runs
+from dpledger.storage.repositories.surrogate_ids import actor_number, run_number, team_number
+from dpledger.storage.tables import (
+    RARE_KIND,
+    actors,
+    allocations,
+    charges,
+    entries,
+    partitions,
+    runs,
+    teams,
+)
 
 __all__ = [
     "References",
@@ -51,6 +60,7 @@ _ENTRY = (
         entries.c.expires_at_us,
         entries.c.detail,
         entries.c.allocation,
+        teams.c.name,
         entries.c.hash,
         entries.c.charge,
         partitions.c.name,
@@ -70,9 +80,10 @@ _ENTRY = (
     .outerjoin(runs, _has_number(runs, entries.c.run))
     .outerjoin(charges, _has_number(charges, entries.c.charge))
     .outerjoin(partitions, _has_number(partitions, entries.c.partition))
+    .outerjoin(teams, _has_number(teams, entries.c.team))
     .where(of_dataset(entries.c.dataset_id))
 )
-_ALLOCATION, _CHARGE, _KEY = 14, 16, -1
+_ALLOCATION, _CHARGE, _KEY = 14, 17, -1
 _BY_SEQUENCE = _ENTRY.where(entries.c.sequence == bindparam("sequence", type_=BigInteger))
 
 
@@ -138,10 +149,11 @@ class Reference(NamedTuple):
     actor: int
     run: int | None
     charge: NumberedCharge | None
+    team: int | None
 
 
 References = dict[tuple[str, str | None, bytes | None], Reference]
-"""By actor, run and charge, as entries name them."""
+"""By actor, run and charge, as entries name them; an actor is of one team for good."""
 
 
 def insert_entries(session: Session, dataset_id: int, new: Sequence[NewEntry]) -> References:
@@ -158,16 +170,17 @@ def insert_entries(session: Session, dataset_id: int, new: Sequence[NewEntry]) -
 
 def _refer(session: Session, dataset_id: int, entry: Entry) -> Reference:
     actor = actor_number(session, dataset_id, entry.actor)
-    run = None if entry.run is None else run_number(session, dataset_id, entry.run, entry.at_us)
+    team = None if entry.team is None else team_number(session, dataset_id, entry.team)
+    run = None if entry.run is None else run_number(session, dataset_id, entry.run, entry.at_us, team)
     charge = None if entry.charge is None else charge_number(session, dataset_id, entry.charge)
-    refer = Reference(actor, run, charge)
+    refer = Reference(actor, run, charge, team)
     session.found["reference", dataset_id, entry.actor, entry.run, entry.charge] = refer
     return refer
 
 
 def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
     entry, call = new.entry, new.call
-    actor, run, charge = refer[entry.actor, entry.run, entry.charge]
+    actor, run, charge, team = refer[entry.actor, entry.run, entry.charge]
     return (
         dataset_id,
         entry.sequence,
@@ -188,6 +201,7 @@ def _columns(dataset_id: int, new: NewEntry, refer: References) -> Row:
         None if call is None else call.request,
         entry.detail,
         entry.allocation,
+        team,
     )
 
 

@@ -26,7 +26,7 @@ from dpledger.storage.engine.session import Row, Session, of_dataset
 from dpledger.storage.repositories.allocations import find_allocations_by_sequence
 from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.partitions import find_partitions_by_number
-from dpledger.storage.tables import IS_OPEN, actors, datasets, entries, reservations, runs
+from dpledger.storage.tables import IS_OPEN, actors, datasets, entries, reservations, runs, teams
 
 __all__ = [
     "RECORDED_KINDS",
@@ -61,9 +61,11 @@ _HELD = (
         entries.c.partition,
         actors.c.name,
         entries.c.allocation,
+        teams.c.name,
     )
     .select_from(_WITH_ENTRIES)
     .join(actors, and_(actors.c.dataset_id == entries.c.dataset_id, actors.c.number == entries.c.actor))
+    .outerjoin(teams, and_(teams.c.dataset_id == entries.c.dataset_id, teams.c.number == entries.c.team))
     .where(of_dataset(reservations.c.dataset_id))
 )
 _HELD_BY_RUNS = (
@@ -134,7 +136,7 @@ def reservation_row(session: Session, dataset_id: int, sequence: int) -> Reserva
     row = session.row(_THIS, {"dataset_id": dataset_id, "sequence": sequence})
     if row is None:
         return None
-    _sequence, _charge, run, times, expires_at_us, _partition, _actor, _allocation, state = row
+    _sequence, _charge, run, times, expires_at_us, *_, state = row
     return ReservationRow(STATE_NAMES.get(state, "open"), run, times, expires_at_us)
 
 
@@ -174,9 +176,9 @@ def _decode(session: Session, dataset_id: int, rows: Sequence[Row], size: int) -
     parts = find_partitions_by_number(session, dataset_id, numbers, size)
     allocated = find_allocations_by_sequence(session, dataset_id, [row[7] for row in rows if row[7]])
     found = []
-    for sequence, charge, run, times, expires_at_us, partition, actor, allocation in rows:
+    for sequence, charge, run, times, expires_at_us, partition, actor, allocation, team in rows:
         if charge not in known:
             raise Damaged(f"the charge of reservation {sequence} cannot be read")
-        within = parts.get(partition), actor, allocated.get(allocation)
+        within = parts.get(partition), actor, allocated.get(allocation), team
         found.append(Reservation(sequence, known[charge], run, times, expires_at_us, *within))
     return found

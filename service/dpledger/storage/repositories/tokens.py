@@ -14,7 +14,7 @@ from dpledger.storage.engine.session import Database, Row, Session, in_list, sel
 from dpledger.storage.repositories.instance import lock_instance
 from dpledger.storage.tables import tokens
 
-__all__ = ["TokenRow", "TokenStore", "ended_tokens", "select_valid"]
+__all__ = ["TokenRow", "TokenStore", "select_valid", "teams_of_valid"]
 
 _COLUMNS = tuple(tokens.c)
 _BY_ID = select(*_COLUMNS).where(tokens.c.id == bindparam("id"))
@@ -27,8 +27,8 @@ _PAGE = (
 _ANY = select(exists(select(tokens.c.id)))
 _ADD = text(
     "INSERT INTO tokens (id, keyed_hash, scopes, datasets, description, created_at_us, expires_at_us,"
-    " revoked_at_us) VALUES (:id, :keyed_hash, :scopes, :datasets, :description, :created_at_us,"
-    " :expires_at_us, :revoked_at_us) ON CONFLICT (id) DO NOTHING"
+    " revoked_at_us, team) VALUES (:id, :keyed_hash, :scopes, :datasets, :description, :created_at_us,"
+    " :expires_at_us, :revoked_at_us, :team) ON CONFLICT (id) DO NOTHING"
 )
 _PUT = text(
     "INSERT INTO tokens (id, keyed_hash, scopes, datasets, description, created_at_us, expires_at_us,"
@@ -45,17 +45,17 @@ _REVOKE = (
 
 @functools.cache
 def select_valid(size: int) -> Select[Any]:
-    """Those of the tokens that are neither revoked nor expired nor unknown."""
+    """Those of the tokens that are neither revoked nor expired nor unknown, with their teams."""
     unexpired = or_(
         tokens.c.expires_at_us.is_(None), tokens.c.expires_at_us > bindparam("now_us", type_=BigInteger)
     )
-    return select(tokens.c.id).where(in_list(tokens.c.id, size), tokens.c.revoked_at_us.is_(None), unexpired)
+    chosen = select(tokens.c.id, tokens.c.team).where(in_list(tokens.c.id, size), unexpired)
+    return chosen.where(tokens.c.revoked_at_us.is_(None))
 
 
-def ended_tokens(session: Session, ids: Sequence[str], now_us: int) -> set[str]:
-    """Those of the tokens that are revoked, expired or unknown."""
-    valid = select_in_list(session, select_valid, ids, now_us=now_us)
-    return set(ids) - {found for (found,) in valid}
+def teams_of_valid(session: Session, ids: Sequence[str], now_us: int) -> dict[str, str | None]:
+    """The teams of those tokens that are neither revoked nor expired nor unknown."""
+    return dict(select_in_list(session, select_valid, ids, now_us=now_us))
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class TokenRow:
     created_at_us: int
     expires_at_us: int | None = None
     revoked_at_us: int | None = None
+    team: str | None = None
 
 
 class TokenStore:
@@ -151,6 +152,7 @@ def _values(row: TokenRow) -> dict[str, Any]:
         "created_at_us": row.created_at_us,
         "expires_at_us": row.expires_at_us,
         "revoked_at_us": row.revoked_at_us,
+        "team": row.team,
     }
 
 
