@@ -4,10 +4,10 @@ It knows no transport. Whoever carries its answers (:mod:`dpledger_client.integr
 else) sees an :class:`Update`, which has the participant's noise in it already, or a :class:`Refusal`.
 
 A round's question is the iteration and the parameters, and each question has a journal of its own, named
-after it. A participant that was killed and is asked again so finds what it did. A question that was answered is
-answered as before, without another look at the data and without fresh noise. One that was paid for and not
-answered is answered for what was paid. One to which the ledger's answer was lost is asked under its old key, and
-charged once. Other parameters are another question, which is paid for.
+after it. A participant that was killed and is asked again so finds what it did. A question that was answered
+is answered as before, without another look at the data and without fresh noise. One that was paid for and not
+answered is answered for what was paid. One to which the ledger's answer was lost is asked under its old key,
+and charged once. Other parameters are another question, which is paid for.
 """
 
 import hashlib

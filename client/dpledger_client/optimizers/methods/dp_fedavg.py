@@ -50,10 +50,10 @@ class DPFedSGD(FederatedMethod):
     Statement: two updates are at most 2·clip apart, whatever the data are; so a release is a Gaussian of
     sensitivity 2·clip under either adjacency, also between any two datasets of a participant. On a sample of
     its records it is the subsampled Gaussian of that sensitivity, between datasets that differ in one record.
-    Source: the triangle inequality in the ball of radius clip; for a sample, the ledger's bound for a Gaussian
-    on it, which asks for nothing but the distance of two outputs. As published the server adds the noise,
-    and counts on nobody knowing which participants took part. Neither is so here: noise is added before an
-    update leaves, and nothing is amplified by a choice of participants, which the server sees.
+    Source: the triangle inequality in the ball of radius clip; for a sample, the ledger's bound for a
+    Gaussian on it, which asks for nothing but the distance of two outputs. As published the server adds the
+    noise, and counts on nobody knowing which participants took part. Neither is so here: noise is added
+    before an update leaves, and nothing is amplified by a choice of participants, which the server sees.
     """
 
     name: ClassVar[str] = "dp-fedsgd"
