@@ -20,7 +20,7 @@ there is none; what fails at a participant is logged there, because Flower would
 
 import importlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +35,8 @@ __all__ = ["client_app", "server_app"]
 _TRAIN = "train"
 _ARRAYS, _FACTS = "arrays", "facts"
 _POLL_SECONDS = 0.25
+_ASKED_TIMES = 20
+"""A node that stays silent is asked so often in a round."""
 Config: TypeAlias = Mapping[str, Any]
 
 
@@ -98,40 +100,56 @@ class _Connected:
         self._names: dict[int, str] = {}
 
     def collect(self, aggregator: Aggregator, deadline: float) -> None:
-        """Ask every node once, those too that come while the round lasts, until it is complete."""
-        asked: set[int] = set()
-        waiting: set[str] = set()
-        while not aggregator.complete and (left := deadline - time.monotonic()) > 0.0:
-            new = [node for node in self._present(aggregator) if node not in asked]
-            asked.update(new)
-            waiting.update(self._ask(new, aggregator, left))
-            for reply in self._grid.pull_messages(list(waiting)) if waiting else []:
-                waiting.discard(reply.metadata.reply_to_message_id)
-                if not reply.has_error():  # else the node is gone, or Flower failed at it
-                    self._take(reply, aggregator)
+        """Ask every node, those too that come while the round lasts, until it is complete.
+
+        Who is silent is asked again: a message may be lost on the way, and a question that comes twice costs
+        a participant nothing.
+        """
+        round_of = _Round(self._grid, aggregator, deadline)
+        while not aggregator.complete and time.monotonic() < deadline:
+            round_of.ask(
+                [n for n in self._grid.get_node_ids() if self._names.get(n) not in aggregator.dropped]
+            )
+            for node, answer in round_of.answers():
+                self._names[node] = answer.participant
+                aggregator.take(answer)
             time.sleep(_POLL_SECONDS)
 
-    def _present(self, aggregator: Aggregator) -> list[int]:
-        return [node for node in self._grid.get_node_ids() if self._names.get(node) not in aggregator.dropped]
 
-    def _ask(self, nodes: Iterable[int], aggregator: Aggregator, seconds: float) -> set[str]:
-        messages = [
-            _message(
-                _content({"iteration": aggregator.iteration}, aggregator.w),
-                node,
-                _TRAIN,
-                ttl=seconds,
-                group_id=str(aggregator.iteration),
-            )
-            for node in nodes
-        ]
-        pushed = self._grid.push_messages(messages) if messages else []
-        return {message_id for message_id in pushed if message_id}
+class _Round:
+    """The messages of one round."""
 
-    def _take(self, reply: Any, aggregator: Aggregator) -> None:
-        answer = _read_answer(reply.content)
-        self._names[reply.metadata.src_node_id] = answer.participant
-        aggregator.take(answer)
+    def __init__(self, grid: Any, aggregator: Aggregator, deadline: float) -> None:
+        self._grid = grid
+        self._aggregator = aggregator
+        self._deadline = deadline
+        self._again_seconds = aggregator.deadline_seconds / _ASKED_TIMES
+        self._due: dict[int, float] = {}
+        """When a node is asked again, by the monotonic clock."""
+        self._waiting: set[str] = set()
+
+    def ask(self, nodes: Iterable[int]) -> None:
+        """Ask those that were not asked yet, or have been silent for long."""
+        now = time.monotonic()
+        asked = [node for node in nodes if self._due.get(node, now) <= now]
+        if asked and now < self._deadline:
+            messages = [self._question(node, self._deadline - now) for node in asked]
+            self._due.update(dict.fromkeys(asked, now + self._again_seconds))
+            self._waiting.update(each for each in self._grid.push_messages(messages) if each)
+
+    def answers(self) -> Iterator[tuple[int, Answer]]:
+        """What has come, by node."""
+        replies = self._grid.pull_messages(list(self._waiting)) if self._waiting else []
+        for reply in replies:
+            self._waiting.discard(reply.metadata.reply_to_message_id)
+            if not reply.has_error():  # else the node is gone, or Flower failed on the way
+                self._due[reply.metadata.src_node_id] = self._deadline
+                yield reply.metadata.src_node_id, _read_answer(reply.content)
+
+    def _question(self, node: int, seconds: float) -> Any:
+        asking = self._aggregator
+        content = _content({"iteration": asking.iteration}, asking.w)
+        return _message(content, node, _TRAIN, ttl=seconds, group_id=str(asking.iteration))
 
 
 def _content(facts: Mapping[str, Any], array: Floats | None = None) -> Any:

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -81,8 +81,9 @@ class LocalParticipant:
     objective, X, y
         As in ``minimize``; the records of this participant only.
     account
-        Of this participant's own partition, with a token that reaches no other's, and without a journal.
-        Its run's name is the name of the training: the same question in another run is paid for again.
+        Of this participant's own partition or dataset, without a journal. Tokens are limited to datasets, not
+        to partitions: owners that do not trust each other have a dataset each. The run's name is the name of
+        the training: the same question in another run is paid for again.
     journals
         A folder that survives the process, for nobody else to read or write. Without what it holds a question
         that comes again is paid for again.
@@ -138,6 +139,10 @@ class LocalParticipant:
                     question.unlink()
             return _refusal_of(self.name, error)
 
+    def close(self) -> None:
+        """Let go of the ledger's sockets; they come back when they are needed."""
+        self._data[2].dataset.ledger.close()
+
     def _released(self, question: Path, w: Floats) -> Answer:
         X, y, account, records = self._data
         source = Source.of(X, y, account, records)
@@ -163,16 +168,16 @@ class LocalParticipant:
 
 
 def answer_safely(make: Callable[[], LocalParticipant], iteration: int, w: Any) -> Answer:
-    """A participant's answer; what fails on the way is logged here and told to nobody else.
+    """The answer of a participant that is made for it; what fails is logged here and told to nobody else.
 
     The text of an exception may quote a record: parsers and shape checks do. Transports that send it
     to the server would send that.
     """
     name = ""
     try:
-        participant = make()
-        name = participant.name
-        return participant.answer(iteration, w)
+        with closing(make()) as participant:
+            name = participant.name
+            return participant.answer(iteration, w)
     except Exception:
         _LOG.exception("this participant failed in round %r", iteration)
         return Refusal(name, "failed", final=False)
