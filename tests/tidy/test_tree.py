@@ -18,6 +18,7 @@ ENTRY_POINTS = {
     "dpledger.cli.__main__",
     # Imported by their users alone, because each needs a library that the rest does without.
     "dpledger_client.integrations.accountants",
+    "dpledger_client.integrations.flower",
     "dpledger_client.integrations.opacus",
     "dpledger_client.objectives.torch_module",
     # Loaded by name.

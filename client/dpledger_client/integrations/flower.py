@@ -58,7 +58,7 @@ def client_app(participant: Callable[[Config], LocalParticipant]) -> Any:
         def made() -> LocalParticipant:
             return participant(dict(context.node_config))
 
-        iteration, w = _read_question(message.content)
+        iteration, w = _read_request(message.content)
         return _message(_content_of(answer_safely(made, iteration, w)), reply_to=message)
 
     return app
@@ -102,7 +102,7 @@ class _Connected:
     def collect(self, aggregator: Aggregator, deadline: float) -> None:
         """Ask every node, those too that come while the round lasts, until it is complete.
 
-        Who is silent is asked again: a message may be lost on the way, and a question that comes twice costs
+        Who is silent is asked again: a message may be lost on the way, and a request that comes twice costs
         a participant nothing.
         """
         round_of = _Round(self._grid, aggregator, deadline)
@@ -133,7 +133,7 @@ class _Round:
         now = time.monotonic()
         asked = [node for node in nodes if self._due.get(node, now) <= now]
         if asked and now < self._deadline:
-            messages = [self._question(node, self._deadline - now) for node in asked]
+            messages = [self._request(node, self._deadline - now) for node in asked]
             self._due.update(dict.fromkeys(asked, now + self._again_seconds))
             self._waiting.update(each for each in self._grid.push_messages(messages) if each)
 
@@ -146,7 +146,7 @@ class _Round:
                 self._due[reply.metadata.src_node_id] = self._deadline
                 yield reply.metadata.src_node_id, _read_answer(reply.content)
 
-    def _question(self, node: int, seconds: float) -> Any:
+    def _request(self, node: int, seconds: float) -> Any:
         asking = self._aggregator
         content = _content({"iteration": asking.iteration}, asking.w)
         return _message(content, node, _TRAIN, ttl=seconds, group_id=str(asking.iteration))
@@ -171,7 +171,7 @@ def _content_of(answer: Answer) -> Any:
     return _content(facts)
 
 
-def _read_question(content: Any) -> tuple[int, Any]:
+def _read_request(content: Any) -> tuple[int, Any]:
     return int(content[_FACTS]["iteration"]), _only_array(content)
 
 

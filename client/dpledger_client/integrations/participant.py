@@ -3,11 +3,11 @@
 It knows no transport. Whoever carries its answers (:mod:`dpledger_client.integrations.flower`, or anything
 else) sees an :class:`Update`, which has the participant's noise in it already, or a :class:`Refusal`.
 
-A round's question is the iteration and the parameters, and each question has a journal of its own, named
-after it. A participant that was killed and is asked again so finds what it did. A question that was answered
-is answered as before, without another look at the data and without fresh noise. One that was paid for and not
-answered is answered for what was paid. One to which the ledger's answer was lost is asked under its old key,
-and charged once. Other parameters are another question, which is paid for.
+A request is a round's number and the parameters, and each has a journal of its own, named after it. So a
+participant that was killed and is asked again finds what it did. A request that was answered is answered as
+before, without another look at the data and without fresh noise. One that was paid for and not answered is
+answered for what was paid. One to which the ledger's answer was lost is asked under its old key, and charged
+once. Other parameters are another request, which is paid for.
 """
 
 import hashlib
@@ -83,9 +83,9 @@ class LocalParticipant:
     account
         Of this participant's own partition or dataset, without a journal. Tokens are limited to datasets, not
         to partitions: owners that do not trust each other have a dataset each. The run's name is the name of
-        the training: the same question in another run is paid for again.
+        the training: the same request in another run is paid for again.
     journals
-        A folder that survives the process, for nobody else to read or write. Without what it holds a question
+        A folder that survives the process, for nobody else to read or write. Without what it holds a request
         that comes again is paid for again.
     records
         The public number of records, where it is secret how many there are.
@@ -127,23 +127,23 @@ class LocalParticipant:
         """
         try:
             point = parameters(w)
-            question = self._question(check_count("iteration", iteration), point)
+            path = self._journal_path(check_count("iteration", iteration), point)
         except (TypeError, ValueError):
             return Refusal(self.name, "bad-parameters", final=False)
         try:
-            return self._released(question, point)
+            return self._released(path, point)
         except DPLedgerError as error:
             _LOG.warning("%s sends nothing in round %d: %s", self.name, iteration, error)
             if isinstance(error, BudgetExhausted):  # an answer: the next time may be asked anew
                 with suppress(OSError):
-                    question.unlink()
+                    path.unlink()
             return _refusal_of(self.name, error)
 
     def close(self) -> None:
         """Let go of the ledger's sockets; they come back when they are needed."""
         self._data[2].dataset.ledger.close()
 
-    def _released(self, question: Path, w: Floats) -> Answer:
+    def _released(self, path: Path, w: Floats) -> Answer:
         X, y, account, records = self._data
         source = Source.of(X, y, account, records)
         if len(w) != self.objective.dimension(source.X, source.y):
@@ -151,7 +151,7 @@ class LocalParticipant:
         release, sample = self.method.request_for(Participant(0, source))
         source.check(sample)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        journal = Journal.at(question)
+        journal = Journal.at(path)
         try:
             granted = replace(account, journal=journal).authorize(release, sample=sample)
             value = self.method.update(self.objective, AuthorizedBatch(source, sample, granted), w)
@@ -159,8 +159,8 @@ class LocalParticipant:
             journal.close()
         return Update(self.name, value, granted.granted.id)
 
-    def _question(self, iteration: int, w: Floats) -> Path:
-        """The journal of a question, by what is asked of whom."""
+    def _journal_path(self, iteration: int, w: Floats) -> Path:
+        """Where the journal of a request is, by what is asked of whom."""
         account = self._data[2]
         asked = [account.dataset.name, account.partition, account.allocation, account.name, iteration]
         digest = hashlib.sha256(json.dumps(asked).encode() + b"\n" + np.ascontiguousarray(w).tobytes())
@@ -168,7 +168,7 @@ class LocalParticipant:
 
 
 def answer_safely(make: Callable[[], LocalParticipant], iteration: int, w: Any) -> Answer:
-    """The answer of a participant that is made for it; what fails is logged here and told to nobody else.
+    """The answer of a participant that is made for it; what fails is logged here and sent to nobody.
 
     The text of an exception may quote a record: parsers and shape checks do. Transports that send it
     to the server would send that.

@@ -29,7 +29,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from dpledger_client.integrations.flower import client_app
 from tests.client.integrations.flower_training import participant
 
-_PAUSE_SECONDS = 0.3
+_PAUSE_SECONDS = 1.0
 
 
 def serve(address: str, config: dict[str, Any]) -> None:

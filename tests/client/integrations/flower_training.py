@@ -20,7 +20,7 @@ from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers.methods.a_ddp import ADDP
 
 RECORDS, FEATURES = 40, 4
-METHOD = ADDP(5, clip=1.0, noise_multiplier=1.0, step_size=2.0, batch_size=20)
+METHOD = ADDP(4, clip=1.0, noise_multiplier=1.0, step_size=2.0, batch_size=20)
 OBJECTIVE = Logistic(L2(0.01))
 DATASET, RUN = "phones", "flower"
 BEFORE, AFTER, FAILS = "before", "after", "fails"

@@ -65,7 +65,7 @@ def _entries(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 class _Looks(Logistic):
-    """Counts looks at the data, and fails at them while it is told to."""
+    """Counts looks at the data, and fails at them while it should."""
 
     def __init__(self, failure: BaseException | None = None) -> None:
         super().__init__(L2(0.05))
@@ -135,7 +135,7 @@ def test_whoever_has_no_budget_left_drops_out_and_is_charged_for_what_it_did(
     assert (taken.count("part-0"), taken.count("part-1")) == (2, 4)
 
 
-def test_a_question_that_comes_again_is_answered_as_before(open_dataset: Opened, tmp_path: Path) -> None:
+def test_a_request_that_comes_again_is_answered_as_before(open_dataset: Opened, tmp_path: Path) -> None:
     dataset, objective = _opened(open_dataset), _Looks()
     first = _participant(dataset, tmp_path, objective=objective).answer(1, START)
     again = _participant(dataset, tmp_path, objective=objective).answer(1, START.copy())
@@ -239,7 +239,7 @@ def test_a_refusal_is_not_kept_and_a_larger_budget_lets_it_in_again(
     assert isinstance(participant.answer(1, START), Update)
 
 
-def test_another_refusal_is_told_by_its_kind(open_dataset: Opened, tmp_path: Path) -> None:
+def test_another_refusal_is_sent_as_its_kind(open_dataset: Opened, tmp_path: Path) -> None:
     dataset = _opened(open_dataset)
     assert _participant(dataset, tmp_path, number=7).answer(1, START) == Refusal(
         "part-7", "not-found", final=True
@@ -267,7 +267,7 @@ def test_parameters_of_another_shape_are_not_paid_for(open_dataset: Opened, tmp_
     assert not _entries(dataset)
 
 
-def test_a_participant_with_other_settings_does_not_answer_an_old_question(
+def test_a_participant_with_other_settings_does_not_answer_an_old_request(
     open_dataset: Opened, tmp_path: Path
 ) -> None:
     dataset = _opened(open_dataset)
