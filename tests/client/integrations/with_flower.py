@@ -14,19 +14,27 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 
-from dpledger_client import Dataset, Ledger, WithoutReplacement
-from dpledger_client.integrations.participant import answer_safely
+from dpledger_client import Dataset, Ledger, Retries, WithoutReplacement
+from dpledger_client.integrations.aggregator import Aggregator
+from dpledger_client.integrations.flower import client_app, server_app
+from dpledger_client.integrations.participant import LocalParticipant, answer_safely
+from dpledger_client.objectives import L2, Logistic
 from dpledger_client.optimizers import Participant, Source
+from dpledger_client.optimizers.methods.a_ddp import ADDP
 from tests.client.integrations.flower_training import (
     AFTER,
     BEFORE,
@@ -250,13 +258,33 @@ def expected(loopback: Loopback, configs: list[dict[str, Any]]) -> Any:
     def collect(each: Any, _deadline: float) -> None:
         for config in configs:
             if config["partition"] not in each.dropped:
-                each.take(answer_safely(lambda config=config: participant(config), each.iteration, each.w))
+                each.take(answer_safely(partial(participant, config), each.iteration, each.w))
 
     return aggregator({"participants": len(configs)}).train(collect)
 
 
 def rounds_by_partition(dataset: Dataset) -> Counter[str]:
     return Counter(entry["partition"] for entry in dataset.entries(kind="authorized"))
+
+
+def test_the_documented_app_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "flower.md").read_text(encoding="utf-8")
+    block = re.findall(r"(?:^    .*\n(?:\n(?=    ))?)+", page, re.MULTILINE)[0]
+    names: dict[str, Any] = {each.__name__: each for each in (ADDP, Aggregator, LocalParticipant, Ledger)}
+    names |= {"L2": L2, "Logistic": Logistic, "Retries": Retries, "np": np, "os": os}
+    names |= {"client_app": client_app, "server_app": server_app}
+    client, server = textwrap.dedent(block).split("# server.py")
+    exec(client, names)
+    assert isinstance(names["app"], ClientApp)
+    exec(server, names)
+    assert isinstance(names["app"], ServerApp)
+
+    monkeypatch.setenv("DPLEDGER_TOKEN", "dpl_id_secret")
+    np.savez(tmp_path / "17.npz", X=np.zeros((30, 4)), y=np.ones(30))
+    here = {"ledger": "http://127.0.0.1:9", "dataset": "phones", "partition": "17", "journals": str(tmp_path)}
+    made = names["participant"]({**here, "data": str(tmp_path / "17.npz")})
+    assert (type(made), made.name) == (LocalParticipant, "17")
+    assert names["aggregator"]({"participants": 3}).participants == 3
 
 
 def test_twenty_processes_of_which_two_are_killed_and_three_run_out_of_budget(loopback: Loopback) -> None:

@@ -67,7 +67,7 @@ def _textbook(method: DPFedSGD, steps: int, size: float) -> Floats:
             for _ in range(steps):
                 slopes = -labels[kept] / (1.0 + np.exp(labels[kept] * (rows[kept] @ local)))
                 local = local - size * (slopes @ rows[kept] / len(kept) + 0.1 * local)
-            length = np.linalg.norm(local - w)
+            length = float(np.linalg.norm(local - w))
             updates.append((local - w) * min(1.0, method.clip / length))
         w = w + float(method.step_size) * np.mean(updates, axis=0)  # type: ignore[arg-type]
     return w
