@@ -16,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,8 +26,6 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
 
 from dpledger_client import Dataset, Ledger, Retries, WithoutReplacement
 from dpledger_client.integrations.aggregator import Aggregator
@@ -47,6 +46,11 @@ from tests.client.integrations.flower_training import (
     aggregator,
     participant,
 )
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 400.0

@@ -26,7 +26,7 @@ _FULL_BATCHES = ("gdp", "zcdp")
 def a_ddp(sources: Sequence[Source], request: Request, options: Mapping[str, Any]) -> ADDP:
     """Each participant spends the request on its own records, with noise of its own.
 
-    The step size is that of ``noisy-gd`` for the noise of the mean over all participants.
+    The path ηT is that of ``noisy-gd`` for the noise of the mean over all participants.
     """
     given = {"steps": _STEPS, "clip": CLIP, **options}
     steps, clip = check_count("steps", given["steps"]), check_positive("clip", given["clip"])
@@ -47,8 +47,14 @@ def a_ddp(sources: Sequence[Source], request: Request, options: Mapping[str, Any
     ]
     strength = len(sources) * math.sqrt(steps) / math.hypot(*spread)
     given.setdefault("noise_multiplier", own)
-    given.setdefault("step_size", reach(strength) * strength / steps)
+    given.setdefault("step_size", reach(strength, _features(sources[0].X)) * strength / steps)
     return ADDP(**given)
+
+
+def _features(X: Any) -> int | None:
+    """How many columns the rows have, which is public; None where they are no matrix."""
+    shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+    return int(shape[1]) if len(shape) == 2 else None
 
 
 def _room(source: Source, request: Request) -> Room:
