@@ -51,7 +51,9 @@ def serve(address: str, config: dict[str, Any]) -> None:
 
 
 def _pulled(tree: Any, pull: Any) -> Message:
-    contents = pull_objects([each.object_id for each in iterate_object_tree(tree)], pull)
+    # A message comes before its objects do, and on loopback they are not long in coming.
+    names = [each.object_id for each in iterate_object_tree(tree)]
+    contents = pull_objects(names, pull, initial_backoff=0.2, backoff_cap=1.0)
     message = inflate_object_from_contents(tree.object_id, contents)
     assert isinstance(message, Message)
     message.metadata.__dict__["_message_id"] = tree.object_id
