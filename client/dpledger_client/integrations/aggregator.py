@@ -74,7 +74,8 @@ class Aggregator:
         self.rounds: list[tuple[str, ...]] = []
         self._updates: dict[str, Floats] = {}
         self._silent: set[str] = set()
-        self._nameless = 0
+        self._named: set[int | None] = set()
+        self._nameless: set[int | None] = set()
 
     def train(self, collect: "Collect") -> FederatedResult:
         """Make rounds until the method's last, or until nobody sends an update any more."""
@@ -86,34 +87,44 @@ class Aggregator:
                 return self._result(reason)
         return self._result("finished")
 
-    def take(self, answer: Answer) -> None:
-        """Note a participant's answer to this round; one that comes twice counts once."""
+    def take(self, answer: Answer, sender: int | None = None) -> None:
+        """Note a participant's answer to this round; one that comes twice counts once.
+
+        ``sender`` tells failures without a name apart, and from the answer that their sender gave before.
+        """
+        if not answer.participant:
+            self._nameless |= {sender} - self._named
+            return
+        self._named.add(sender)
+        self._nameless.discard(sender)
         if isinstance(answer, Update) and self._is_usable(answer):
             self._updates[answer.participant] = answer.value
             self._silent.discard(answer.participant)
             return
         if isinstance(answer, Refusal) and answer.final:
             self.dropped[answer.participant] = answer.reason
-        if not answer.participant:
-            self._nameless += 1
-        elif answer.participant not in self._updates:
+        if answer.participant not in self._updates:
             self._silent.add(answer.participant)
 
     @property
     def complete(self) -> bool:
         """Whether everybody who still takes part has answered this round."""
         others = (self.dropped.keys() | self._silent) - self._updates.keys()
-        return len(self._updates) + len(others) + self._nameless >= self.participants
+        return len(self._updates) + len(others) + len(self._nameless) >= self.participants
 
     def _is_usable(self, answer: Update) -> bool:
         """Whether it is an update to this round's parameters, from somebody who takes part."""
         value = answer.value
-        known = bool(answer.participant) and answer.participant not in self.dropped
-        return known and value.shape == self.w.shape and bool(np.isfinite(value).all())
+        return (
+            answer.participant not in self.dropped
+            and value.shape == self.w.shape
+            and bool(np.isfinite(value).all())
+        )
 
     def _begin(self) -> None:
         self.iteration += 1
-        self._updates, self._silent, self._nameless = {}, set(), 0
+        self._updates, self._silent = {}, set()
+        self._named, self._nameless = set(), set()
 
     def _move(self) -> str | None:
         """Move by the round's updates, in the order of names; why training ends, if it does."""

@@ -111,8 +111,8 @@ class _Connected:
                 [n for n in self._grid.get_node_ids() if self._names.get(n) not in aggregator.dropped]
             )
             for node, answer in round_of.answers():
-                self._names[node] = answer.participant
-                aggregator.take(answer)
+                self._names[node] = answer.participant or self._names.get(node, "")
+                aggregator.take(answer, node)
             time.sleep(_POLL_SECONDS)
 
 

@@ -47,9 +47,13 @@ class SeededParticipant(LocalParticipant):
     def __init__(self, *given: Any, folder: Path, behaviour: str, **more: Any) -> None:
         super().__init__(*given, **more)
         self._dies_in = DIES_IN[AFTER] if behaviour == AFTER else 0
+        self._fails_in = FAILS_IN if behaviour == FAILS else 0
         self._home = folder
 
     def answer(self, iteration: int, w: Any) -> Answer:
+        if iteration == self._fails_in:
+            row = self._data[0][0].tobytes()
+            raise ValueError(f"could not read {row.hex()} {row!r}")
         with insecure_testing_noise(1000 * int(self.name) + iteration):
             found = super().answer(iteration, w)
         if iteration == self._dies_in:
@@ -69,10 +73,6 @@ def participant(config: Mapping[str, Any]) -> SeededParticipant:
     """The participant of a SuperNode's configuration: its folder has its data and its token."""
     folder, behaviour = Path(str(config["folder"])), str(config.get("behaviour", ""))
     data = np.load(folder / "data.npy")
-    answered = len(list((folder / "journals").glob("*.journal")))
-    if behaviour == FAILS and answered == FAILS_IN - 1 and not (folder / "failed").exists():
-        (folder / "failed").touch()
-        raise ValueError(f"could not read {data[0].tobytes().hex()} {data[0].tobytes()!r}")
     ledger = Ledger(
         str(config["ledger"]), token=(folder / "token").read_text(), retries=Retries(patience_seconds=20.0)
     )

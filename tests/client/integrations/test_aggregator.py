@@ -66,7 +66,7 @@ def test_a_round_is_over_when_everybody_has_answered() -> None:
         ]
         for answer in answers if aggregator.iteration == 1 else [_update("a"), _update("b")]:
             states.append(aggregator.complete)
-            aggregator.take(answer)
+            aggregator.take(answer, ord(answer.participant or "d"))
         states.append(aggregator.complete)
 
     found = Aggregator(METHOD, np.zeros(2), 4).train(collect)
@@ -74,6 +74,22 @@ def test_a_round_is_over_when_everybody_has_answered() -> None:
     assert states[6:9] == [False] * 3, "who dropped out is not waited for; the one without a name is"
     assert found.rounds == (("a",), ("a", "b"), ("a", "b"))
     assert found.dropped == {"c": "budget-exhausted"}
+
+
+def test_a_failure_without_a_name_counts_once_and_not_beside_its_senders_answer() -> None:
+    failed = Refusal("", "failed", final=False)
+
+    def collect(aggregator: Aggregator, _deadline: float) -> None:
+        for sender in (8, 8, 8):
+            aggregator.take(failed, sender)
+            assert not aggregator.complete
+        aggregator.take(_update("a"), 8)
+        aggregator.take(failed, 8)
+        assert not aggregator.complete
+        aggregator.take(failed, 9)
+        assert aggregator.complete
+
+    assert Aggregator(METHOD, np.zeros(2), 2).train(collect).rounds == (("a",),) * 3
 
 
 def test_who_failed_and_came_back_within_a_round_takes_part() -> None:
