@@ -10,6 +10,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
+FLOWER_VENV := .venv-flower
 DIFFPRIVLIB_VENV := .venv-diffprivlib
 DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
@@ -32,7 +33,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
+.PHONY: help install run test test-client test-torch test-flower test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,10 @@ test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and tra
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
 	@$(CHECK_BRANCHES)
+
+# The service runs in its own environment: Flower needs an older FastAPI than it does.
+test-flower: install $(FLOWER_VENV)/.installed ## train by Flower over processes on loopback, some of which are killed or run out of budget
+	$(FLOWER_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_flower.py
 
 lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 	$(BIN)/ruff check $(SOURCES)
@@ -161,7 +166,7 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(FLOWER_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(AUDIT_VENV)/.installed: Makefile
@@ -198,6 +203,11 @@ TRAINERS := 'lightning>=2.6,<3' 'transformers>=5,<6' 'accelerate>=1.15,<2'
 $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) $(TRAINERS) pytest
+	@touch $@
+
+$(FLOWER_VENV)/.installed: client/pyproject.toml
+	$(PYTHON) -m venv $(FLOWER_VENV)
+	$(FLOWER_VENV)/bin/python $(PIP_INSTALL) --editable 'client[flower]' pytest
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.

@@ -23,6 +23,7 @@ from dpledger_client.optimizers.methods.dp_adam import DPAdam
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
 from dpledger_client.optimizers.methods.dp_blsgd import DPBLSGD, DPBLSGDAC
+from dpledger_client.optimizers.methods.dp_fedavg import DPFedAvg, DPFedSGD
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
@@ -226,6 +227,16 @@ def _distributed() -> Case:
     return Case("a-ddp", train, ADDED, along)
 
 
+def _federated(name: str, method: DPFedSGD) -> Case:
+    """The label of a canary that outweighs the others turns an update of the greatest length around."""
+
+    def train(account: Account, data: Data) -> None:
+        X, y = data
+        minimize(Logistic(), [X], [y], account=[account], method=method, progress=False, records=[RECORDS])
+
+    return Case(name, train, (REPLACED[1], REPLACED[0]), along, adjacency="replace-one")
+
+
 def _estimator() -> Case:
     from dpledger_client.estimators import PrivateLogisticRegression
 
@@ -303,6 +314,8 @@ CASES = [
     _genes(),
     _rank(),
     _distributed(),
+    _federated("dp-fedavg", DPFedAvg(1, 1.0, 1.0, TINY, local_steps=2)),
+    _federated("dp-fedsgd", DPFedSGD(1, 1.0, 1.0, TINY)),
     _estimator(),
     _votes(),
     _tuned(),

@@ -669,4 +669,35 @@ MUTANTS = (
         'square = 2.0 if adjacency == "add-remove" else 2.0',
         ("tests/client/optimizers/test_moments.py::test_no_record_moves_a_sum_by_more_than_its_sensitivity",),
     ),
+    # Distributed training.
+    Mutant(
+        "an update turned around is charged as one that went away",
+        f"{_CLIENT}/optimizers/methods/dp_fedavg.py",
+        "        sensitivity = 2.0 * self.clip\n",
+        "        sensitivity = self.clip\n",
+        (
+            "tests/client/optimizers/test_dp_fedavg.py"
+            "::test_all_of_a_participants_data_move_its_release_by_no_more_than_declared",
+        ),
+    ),
+    Mutant(
+        "a participant answers other parameters with an old release",
+        f"{_CLIENT}/integrations/participant.py",
+        'json.dumps(asked).encode() + b"\\n" + np.ascontiguousarray(w).tobytes()',
+        "json.dumps(asked).encode()",
+        (
+            "tests/client/integrations/test_participant.py"
+            "::test_other_parameters_another_round_and_another_run_are_paid_for",
+        ),
+    ),
+    Mutant(
+        "a participant that comes back draws fresh noise for an old charge",
+        f"{_CLIENT}/integrations/participant.py",
+        "replace(account, journal=journal).authorize(release, sample=sample)",
+        "account.authorize(release, sample=sample, key=path.stem)",
+        (
+            "tests/client/integrations/test_participant.py"
+            "::test_a_request_that_comes_again_is_answered_as_before",
+        ),
+    ),
 )

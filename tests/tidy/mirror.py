@@ -37,6 +37,7 @@ _LINES = (
     ("client/integrations/with_torch.py", f"{_CLIENT}/objectives", "_example_gradients"),
     ("client/integrations/test_opacus.py", f"{_CLIENT}/integrations", "_charges _poisson"),
     ("client/integrations/with_opacus.py", f"{_CLIENT}/integrations", "_generators _ranks"),
+    ("client/integrations/with_flower.py", f"{_CLIENT}/integrations", "flower"),
     ("client/optimizers/test_ranking.py", _CLIENT, "ranking_metrics"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers", "training"),
     ("client/optimizers/test_contract.py", f"{_CLIENT}/optimizers/methods", "noisy_gd"),
@@ -62,7 +63,7 @@ _LINES = (
     ("client/optimizers/test_permuted.py", f"{_CLIENT}/optimizers/methods", "nsgd rsgd_ar"),
     ("client/optimizers/test_permuted.py", f"{_CLIENT}/optimizers/support", "permuted_sgd projections"),
     ("client/optimizers/test_ranking.py", f"{_CLIENT}/optimizers/methods", "priv_br"),
-    ("client/optimizers/test_a_ddp.py", f"{_CLIENT}/optimizers/support", "participants"),
+    ("client/optimizers/test_a_ddp.py", f"{_CLIENT}/optimizers/support", "federated participants"),
     (
         "client/optimizers/test_baselines.py",
         f"{_CLIENT}/optimizers/methods",

@@ -18,6 +18,7 @@ ENTRY_POINTS = {
     "dpledger.cli.__main__",
     # Imported by their users alone, because each needs a library that the rest does without.
     "dpledger_client.integrations.accountants",
+    "dpledger_client.integrations.flower",
     "dpledger_client.integrations.huggingface",
     "dpledger_client.integrations.lightning",
     "dpledger_client.integrations.opacus",

@@ -9,6 +9,7 @@ from dpledger_client.errors import BudgetExhausted
 from dpledger_client.ledger import Account, Dataset
 from dpledger_client.objectives.base import Objective, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
+from dpledger_client.optimizers.support.federated import FederatedMethod
 from dpledger_client.optimizers.support.participants import Participant, SharedTraining, sources_of
 from dpledger_client.optimizers.support.planning import Item
 from dpledger_client.optimizers.support.progress import Bar, Progress, chosen_progress
@@ -47,6 +48,7 @@ __all__ = [
     "Box",
     "Callback",
     "Charge",
+    "FederatedMethod",
     "Iterate",
     "L1Ball",
     "L2Ball",
@@ -99,6 +101,8 @@ METHODS = {
     "ssadmm": "ssadmm.SubsampledADMM",
     "mpadmm": "mpadmm.ModelPerturbationADMM",
     "a-ddp": "a_ddp.ADDP",
+    "dp-fedavg": "dp_fedavg.DPFedAvg",
+    "dp-fedsgd": "dp_fedavg.DPFedSGD",
     "priv-br": "priv_br.PrivBR",
 }
 """Where each method is, by its name."""

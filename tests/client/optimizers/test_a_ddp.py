@@ -201,7 +201,7 @@ def _release_of(method: ADDP) -> Any:
     """What everybody but every fifth asks for."""
     X, y = _parts((4,))
     source = Source(X[0], y[0], Ledger("http://nowhere").dataset("none").run("job"), 4, "replace-one")
-    return method._request_for(Participant(1, source))[0]
+    return method.request_for(Participant(1, source))[0]
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])

@@ -172,6 +172,28 @@ def test_participants_spend_each_on_a_budget_of_its_own(ledger: Ledger) -> None:
     assert np.mean(np.sign(X @ result.w) == y) > 0.85
 
 
+@pytest.mark.parametrize(("accounting", "adjacency"), [("gdp", "replace-one"), ("zcdp", "add-remove")])
+def test_participants_look_at_all_their_records_where_a_sample_is_not_amplified(
+    ledger: Ledger, accounting: str, adjacency: str
+) -> None:
+    X, y = _data()
+    budget = {"accounting": accounting, **TARGET}
+    several = [
+        ledger.dataset(fresh_name()).open(budget, records=n, adjacency=adjacency) for n in (1_000, 3_000)
+    ]
+    result = minimize(
+        Logistic(),
+        [X[:1_000], X[1_000:]],
+        [y[:1_000], y[1_000:]],
+        account=[dataset.run("job") for dataset in several],
+        steps=10,
+        **TARGET,
+    )
+    assert (result.method, result.stop_reason) == ("a-ddp", "finished")
+    assert {charge.sample.fields()["rate"] for charge in result.charges} == {1.0}
+    assert all(dataset.budget().fraction < 0.02 for dataset in several)
+
+
 def test_an_allocation_is_spent_by_its_own_kind_of_budget(ledger: Ledger) -> None:
     dataset = _open(ledger, "shared")
     X, y = _data()

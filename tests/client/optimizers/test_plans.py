@@ -16,6 +16,7 @@ from dpledger_client.optimizers.methods.a_ddp import ADDP
 from dpledger_client.optimizers.methods.dp_agd import DPAGD
 from dpledger_client.optimizers.methods.dp_blgd import DPBLGD
 from dpledger_client.optimizers.methods.dp_blsgd import DPBLSGD
+from dpledger_client.optimizers.methods.dp_fedavg import DPFedAvg, DPFedSGD
 from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.methods.mpadmm import ModelPerturbationADMM
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
@@ -114,7 +115,7 @@ def test_every_step_is_covered_by_an_item_of_its_own_plan(case: Case, method: Me
 
 def test_every_method_with_privacy_has_a_case_or_says_why_it_has_no_plan() -> None:
     kinds = {kind for name in METHODS if issubclass(kind := find_method(name), Method)}
-    tested = {type(method) for _, method in PLANNED} | {ADDP, ObjectivePerturbation}
+    tested = {type(method) for _, method in PLANNED} | {ADDP, DPFedAvg, DPFedSGD, ObjectivePerturbation}
     assert kinds == tested
 
 
@@ -161,6 +162,10 @@ def test_a_participant_plans_for_its_own_records() -> None:
     method = ADDP(7, clip=1.0, noise_multiplier=2.0, step_size=0.1, batch_size=500)
     [item] = method.plan(FACTS)
     assert (item["sample"], item["times"]) == (Poisson(1.0).fields(), 7)
+    [whole] = DPFedAvg(7, clip=1.0, noise_multiplier=2.0, step_size=0.1).plan(FACTS)
+    assert (whole["sample"], whole["times"]) == (Full().fields(), 7)
+    [sampled] = DPFedSGD(7, clip=1.0, noise_multiplier=2.0, step_size=0.1, batch_size=60).plan(FACTS)
+    assert (sampled["sample"], sampled["times"]) == (Poisson(0.5).fields(), 7)
 
 
 def test_noise_that_follows_the_step_size_is_a_cap_on_gaussians() -> None:

@@ -60,8 +60,8 @@ EXPORTS = {
         gradient_sensitivity loss_sensitivity
     """,
     "optimizers": """
-        AuthorizedBatch Batch Box Callback Charge Iterate L1Ball L2Ball METHODS Method NoProjection
-        NonPrivate Participant Progress Projection Record Result SharedTraining Simplex Source
+        AuthorizedBatch Batch Box Callback Charge FederatedMethod Iterate L1Ball L2Ball METHODS Method
+        NoProjection NonPrivate Participant Progress Projection Record Result SharedTraining Simplex Source
         StopTraining Training TrainingPlan Tuning find_method minimize plan tune
     """,
     "optimizers.methods": "",

@@ -4,27 +4,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dpledger_client._arrays import Floats
 from dpledger_client._checks import check_count, check_positive
 from dpledger_client.ledger import Ledger
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.objectives.base import gradient_sensitivity
+from dpledger_client.objectives.base import Objective, gradient_sensitivity
+from dpledger_client.objectives.regularizers import Regularizer
 from dpledger_client.optimizers.noise_levels import noise_for_multiplier
-from dpledger_client.optimizers.support.base import Method
 from dpledger_client.optimizers.support.batches import sample_of
-from dpledger_client.optimizers.support.participants import Asked, Participant, SharedTraining
+from dpledger_client.optimizers.support.federated import FederatedMethod
+from dpledger_client.optimizers.support.participants import Asked, Participant
 from dpledger_client.optimizers.support.planning import Facts, Item, Setting, step_item
-from dpledger_client.optimizers.support.schedules import StepSize, step_size_at
-from dpledger_client.optimizers.training import AuthorizedBatch, Training
+from dpledger_client.optimizers.support.schedules import StepSize
+from dpledger_client.optimizers.training import AuthorizedBatch
 from dpledger_client.releases import Release
 
 __all__ = ["ADDP", "planned_noise"]
 
 
 @dataclass(frozen=True)
-class ADDP(Method):
+class ADDP(FederatedMethod):
     """A-DDP (Cheng, Liu, Wang, Lu 2020, Algorithm 1).
 
     In each round every participant that its ledger still lets in draws ``batch_size`` of its own
@@ -59,7 +58,6 @@ class ADDP(Method):
     """
 
     name: ClassVar[str] = "a-ddp"
-    shared: ClassVar[bool] = True
     steps: int
     clip: float
     noise_multiplier: float | Callable[[Participant], float]
@@ -83,22 +81,20 @@ class ADDP(Method):
         release, sample = self._step(setting, self.noise_multiplier)
         return [step_item("gradient", release, sample, self.steps)]
 
-    def train(self, training: Training) -> None:
-        if not isinstance(training, SharedTraining):
-            raise TypeError("a-ddp trains several participants: give lists of X, y and account")
-        w = training.w
-        for iteration in range(1, self.steps + 1):
-            eta = step_size_at(self.step_size, iteration)
-            looks = training.look_each(self._request_for)
-            gradient = np.mean([self._gradient(training, authorized, w) for _, authorized in looks], axis=0)
-            w = w - eta * (gradient + training.objective.regularizer.gradient(w))
-            training.record(w, participants=len(looks), step_size=eta)
-
-    def _request_for(self, participant: Participant) -> Asked:
-        """What a participant asks for in this round."""
+    def request_for(self, participant: Participant) -> Asked:
         chosen = self.noise_multiplier
         multiplier = chosen(participant) if callable(chosen) else chosen
         return self._step(participant, check_positive("noise_multiplier", multiplier))
+
+    def update(self, objective: Objective, authorized: AuthorizedBatch, w: Floats) -> Floats:
+        """Its noisy mean gradient."""
+        noisy: Floats = authorized.release(
+            lambda batch: objective.clipped_gradient_sum(w, batch.X, batch.y, self.clip)
+        )
+        return noisy / authorized.sample.expected_size(authorized.records)
+
+    def move(self, w: Floats, mean: Floats, eta: float, regularizer: Regularizer) -> Floats:
+        return w - eta * (mean + regularizer.gradient(w))
 
     def _step(self, facts: Facts, multiplier: float) -> Asked:
         sensitivity = gradient_sensitivity(self.clip, facts.adjacency)
@@ -107,13 +103,6 @@ class ADDP(Method):
         )
         size = min(self.batch_size, facts.records)
         return release, sample_of(size, facts.records, facts.adjacency)
-
-    def _gradient(self, training: Training, authorized: AuthorizedBatch, w: Floats) -> Floats:
-        """A participant's noisy mean gradient."""
-        noisy: Floats = authorized.release(
-            lambda batch: training.objective.clipped_gradient_sum(w, batch.X, batch.y, self.clip)
-        )
-        return noisy / authorized.sample.expected_size(authorized.records)
 
 
 def planned_noise(

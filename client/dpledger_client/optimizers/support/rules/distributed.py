@@ -18,19 +18,25 @@ __all__ = ["a_ddp"]
 
 _STEPS = 100
 _SHARE = 0.2
-"""Of a participant's records in its batch."""
+"""Of a participant's records in its batch, where a budget adds up what a sample costs."""
+_FULL_BATCHES = ("gdp", "zcdp")
+"""Budgets that add up Gaussians on all records, and exactly; a sample is not amplified there."""
 
 
 def a_ddp(sources: Sequence[Source], request: Request, options: Mapping[str, Any]) -> ADDP:
     """Each participant spends the request on its own records, with noise of its own.
 
-    The step size is that of ``noisy-gd`` for the noise of the mean over all participants.
+    The path ηT is that of ``noisy-gd`` for the noise of the mean over all participants.
     """
     given = {"steps": _STEPS, "clip": CLIP, **options}
     steps, clip = check_count("steps", given["steps"]), check_positive("clip", given["clip"])
-    fewest = min(source.records for source in sources)
-    given.setdefault("batch_size", max(1, round(_SHARE * fewest)))
-    noises = [_noise(source, request, steps, given["batch_size"]) for source in sources]
+    rooms = [_room(source, request) for source in sources]
+    given.setdefault("batch_size", _batch_size(sources, rooms))
+    samples = [
+        sample_of(min(given["batch_size"], source.records), source.records, source.adjacency)
+        for source in sources
+    ]
+    noises = [room.multiplier(steps, sample) for room, sample in zip(rooms, samples, strict=True)]
 
     def own(participant: Participant) -> float:
         return noises[participant.number]
@@ -41,16 +47,29 @@ def a_ddp(sources: Sequence[Source], request: Request, options: Mapping[str, Any
     ]
     strength = len(sources) * math.sqrt(steps) / math.hypot(*spread)
     given.setdefault("noise_multiplier", own)
-    given.setdefault("step_size", reach(strength) * strength / steps)
+    given.setdefault("step_size", reach(strength, _features(sources[0].X)) * strength / steps)
     return ADDP(**given)
 
 
-def _noise(source: Source, request: Request, steps: int, batch_size: int) -> float:
+def _features(X: Any) -> int | None:
+    """How many columns the rows have, which is public; None where they are no matrix."""
+    shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+    return int(shape[1]) if len(shape) == 2 else None
+
+
+def _room(source: Source, request: Request) -> Room:
     room = Room.of(source.account, request)
     if room.allocates:
         raise ValueError(
             f"{source.account.dataset.name} has a shared budget: allocate to each participant first, and "
             "give the accounts that allocate returns"
         )
-    sample = sample_of(min(batch_size, source.records), source.records, source.adjacency)
-    return room.multiplier(steps, sample)
+    return room
+
+
+def _batch_size(sources: Sequence[Source], rooms: Sequence[Room]) -> int:
+    """Everything where some budget takes nothing else, else a share of the smallest participant's records."""
+    sizes = [source.records for source in sources]
+    if any(room.accounting in _FULL_BATCHES for room in rooms):
+        return max(sizes)
+    return max(1, round(_SHARE * min(sizes)))
