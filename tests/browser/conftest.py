@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.watching import Watched
+from tests.browser.watching import BUSY_MILLISECONDS, Watched
 from tests.reliability.database_targets import DatabaseTarget, sqlite_place
 from tests.reliability.processes import services
 from tests.reliability.wire import HOST
 
-# A machine that is busy with other things draws later, not differently.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=BUSY_MILLISECONDS)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # A test must not depend on what a browser fetches for itself, nor on a machine's graphics.
 FLAGS = (

@@ -14,7 +14,7 @@ from tests.browser.watching import DESKTOP, PHONE, Watched, drawn
 from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.wire import Ask, Heard, ask
 
-PATIENCE_MILLISECONDS = 30_000
+PATIENCE_MILLISECONDS = 120_000
 SAMPLE = {"scheme": "poisson", "rate": 0.05}
 RDP = {"accounting": "rdp", "epsilon": 3.0, "delta": 1e-5}
 LOOK = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 40.0}

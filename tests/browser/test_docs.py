@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 
 from tests.browser.watching import Watched
 
-PATIENCE_MILLISECONDS = 30_000
+PATIENCE_MILLISECONDS = 120_000
 
 
 @pytest.fixture(scope="module")

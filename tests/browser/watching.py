@@ -13,6 +13,9 @@ PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 LOUD = ("error", "warning")
 
+BUSY_MILLISECONDS = 120_000
+"""A machine that is busy with other things answers and draws later, not differently."""
+
 
 class Watched:
     """One visitor's page; ``complaints`` are console errors, policy violations and foreign requests."""
@@ -26,6 +29,7 @@ class Watched:
         self._context.add_init_script(_REPORT_VIOLATIONS)
         self._context.on("request", self._requested)
         self._context.on("response", self._answered)
+        self._context.set_default_timeout(BUSY_MILLISECONDS)
         self.page: Page = self._context.new_page()
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))

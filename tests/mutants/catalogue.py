@@ -648,8 +648,8 @@ MUTANTS = (
     Mutant(
         "a trial takes more steps than it was described with",
         f"{_CLIENT}/optimizers/support/trial_accounts.py",
-        "if self.unused[wanted] < times:",
-        "if self.unused[wanted] < 0:",
+        "if self._unused[wanted] < times:",
+        "if self._unused[wanted] < 0:",
         (
             "tests/client/optimizers/test_tuning.py::test_a_trial_is_granted_its_own_steps_as_often_as_described",
         ),

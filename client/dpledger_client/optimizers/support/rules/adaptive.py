@@ -34,14 +34,16 @@ def dp_agd(facts: PublicFacts) -> Method | Choice:
 
     Where the noise is small, steps along a gradient of length 1 must become small as well, and many:
     otherwise NoisyMin is right to stay, and the budget goes to ever better gradients of the same point.
-    A budget that adds up μ² counts a selection by another amount than ρ: there it trains until it is refused.
+    A budget that adds up μ² counts a selection of ρ as up to 2π of them (its pure ε of √(8ρ) is a μ of at
+    most ε√(π/2)): both get so much less there, and it trains until it is refused.
     """
     room = facts.room
     given = {"gradient_clip": CLIP, "loss_clip": LOSS_CLIP, **facts.options}
     splits = _iterations(facts, *_ITERATIONS)
     if splits >= _FINE:
         given = {**_FINER_GRID, **given}
-    each = room.rho / (2 * splits)
+    selection = 2.0 * math.pi if room.accounting == "gdp" else 1.0
+    each = room.rho / ((1.0 + selection) * splits)
     given = {"gradient_rho": each, "selection_rho": each, **given}
     if room.accounting == "gdp":
         return Choice(DPAGD(**given), ())
