@@ -62,20 +62,23 @@ class Cumulants:
         self._tops = np.array([each[-1] for each in losses])
         self._bottoms = np.array([each[0] for each in losses])
         self._times: Floats = np.array([float(times) for _, times in items])
+        self._owner = np.repeat(np.arange(len(sizes)), self._sizes)
+        self._from_top = self._losses - self._tops[self._owner]
+        self._from_bottom = self._losses - self._bottoms[self._owner]
         self._top = float(self._times @ self._tops)
         narrowest = min(float(each[-1] - each[0]) for each in losses)
         self._most = 1e4 / max(narrowest, 1e-300)
 
     def at(self, tilt: float) -> Shape:
         """The shape at a tilt."""
-        losses, sizes = self._losses, self._sizes
-        reference = tilt * (self._tops if tilt > 0.0 else self._bottoms)
-        weights = self._masses * np.exp(tilt * losses - np.repeat(reference, sizes))
-        total = np.maximum(np.add.reduceat(weights, self._starts), 1e-300)
-        first = np.add.reduceat(weights * losses, self._starts) / total
-        centred = losses - np.repeat(first, sizes)
-        second = np.add.reduceat(weights * centred * centred, self._starts) / total
-        logs = np.log(total) + reference
+        losses, add = self._losses, np.add.reduceat
+        reference, apart = (self._tops, self._from_top) if tilt > 0.0 else (self._bottoms, self._from_bottom)
+        weights = self._masses * np.exp(tilt * apart)
+        total = np.maximum(add(weights, self._starts), 1e-300)
+        first = add(weights * losses, self._starts) / total
+        centred = losses - first[self._owner]
+        second = add(weights * centred * centred, self._starts) / total
+        logs = np.log(total) + tilt * reference
         times = self._times
         return Shape(tilt, float(times @ first), float(times @ second), float(times @ logs))
 
