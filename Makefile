@@ -30,10 +30,23 @@ print(f"branch coverage of dpledger.accounting: {percent:.2f} % (at least 98)")
 sys.exit(percent < 98)
 endef
 export BRANCH_COVERAGE
+
+# The whole product, over every environment that tests run in.
+define WHOLE_COVERAGE
+import json, sys
+files = json.load(sys.stdin)["files"].items()
+for part in ("service", "client"):
+    sums = [each["summary"] for name, each in files if name.startswith(part)]
+    covered = {what: sum(each[what] for each in sums) for what in sums[0] if not what.startswith("percent_")}
+    lines = 100 * covered["covered_lines"] / covered["num_statements"]
+    print(f"{part}: lines {lines:.2f} %, branches {100 * covered['covered_branches'] / covered['num_branches']:.2f} %")
+endef
+export WHOLE_COVERAGE
+WHOLE := --cov=dpledger --cov=dpledger_client --cov-branch --cov-report=
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-flower test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
+.PHONY: help install run test test-client test-torch test-flower test-pld coverage coverage-all lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,17 +65,29 @@ test: install test-client ## run every test, and hold the accounting package to 
 test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed but its own dependencies and pytest
 	$(CLIENT_VENV)/bin/python -m pytest -q --confcutdir=tests/client/thin -p no:cacheprovider tests/client/thin
 
+ALONE := -p no:cacheprovider --confcutdir=tests/client/integrations
+FLOWER_TESTS := $(ALONE) tests/client/integrations/with_flower.py
+TORCH_TESTS := $(ALONE) $(filter-out %/with_flower.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
+
 # with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
 test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, Lightning and transformers, with the real ones
-	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations $(filter-out %/with_flower.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q $(TORCH_TESTS)
 
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
 	@$(CHECK_BRANCHES)
 
+coverage-all: install $(TORCH_VENV)/.installed $(FLOWER_VENV)/.installed ## run every test, torch and Flower included, and add up what they cover of service and client
+	mkdir -p build/coverage && rm -f build/coverage/.coverage*
+	COVERAGE_FILE=build/coverage/.coverage.main $(PYTEST) $(WHOLE) tests
+	COVERAGE_FILE=build/coverage/.coverage.torch OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q $(WHOLE) $(TORCH_TESTS)
+	COVERAGE_FILE=build/coverage/.coverage.flower $(FLOWER_VENV)/bin/python -m pytest -q $(WHOLE) $(FLOWER_TESTS)
+	COVERAGE_FILE=build/coverage/.coverage $(BIN)/coverage combine --quiet build/coverage
+	@COVERAGE_FILE=build/coverage/.coverage $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$WHOLE_COVERAGE"
+
 # The service runs in its own environment: Flower needs an older FastAPI than it does.
 test-flower: install $(FLOWER_VENV)/.installed ## train by Flower over processes on loopback, some of which are killed or run out of budget
-	$(FLOWER_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_flower.py
+	$(FLOWER_VENV)/bin/python -m pytest -q $(FLOWER_TESTS)
 
 lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 	$(BIN)/ruff check $(SOURCES)
@@ -202,12 +227,12 @@ TRAINERS := 'lightning>=2.6,<3' 'transformers>=5,<6' 'accelerate>=1.15,<2'
 
 $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) $(TRAINERS) pytest
+	$(TORCH_VENV)/bin/python $(PIP_INSTALL) --editable . --editable client $(TORCH) $(TRAINERS) pytest pytest-cov
 	@touch $@
 
 $(FLOWER_VENV)/.installed: client/pyproject.toml
 	$(PYTHON) -m venv $(FLOWER_VENV)
-	$(FLOWER_VENV)/bin/python $(PIP_INSTALL) --editable 'client[flower]' pytest
+	$(FLOWER_VENV)/bin/python $(PIP_INSTALL) --editable 'client[flower]' pytest pytest-cov
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.

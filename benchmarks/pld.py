@@ -42,7 +42,7 @@ MIXED = [(RATE + 0.002 * i, 1.0 + 0.1 * i, 50) for i in range(20)]
 OURS = "dpledger"
 CLOSE = 1e-3
 FINE = 4e-6
-IN_A_ROW = 3
+CONSECUTIVE = 3
 
 Parts = list[tuple[float, float, int]]
 """Rate, noise and count of each item."""
@@ -62,7 +62,7 @@ class Task:
     def run(self) -> None:
         for _ in range(self.trials):
             for name in self.ask:
-                for _ in range(IN_A_ROW):
+                for _ in range(CONSECUTIVE):
                     self.time(name)
 
     def time(self, name: str) -> None:

@@ -111,7 +111,7 @@ class Fit:
                 scales = _filled(scales, unknown, noisy, records, release)
                 before = (_record(permit, release),)
             result = self._minimize(*prepared(scales), account, planned.method, {})
-        if release is None and not result.charges:
+        if release is None and not result.charged:
             return_unused(planned, account)
         history = (*before, *result.history) if before else result.history
         return replace(result, plan=planned, history=history), scales

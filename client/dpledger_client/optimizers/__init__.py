@@ -190,7 +190,7 @@ def minimize(
 
 def _with_plan(result: Result, planned: TrainingPlan | None, account: Any) -> Result:
     """The result with its plan; an allocation that nothing was asked of is given back."""
-    if not result.charges:
+    if not result.charged:
         return_unused(planned, account)
     return replace(result, plan=planned)
 

@@ -143,6 +143,7 @@ def test_refused_in_the_middle_it_stops_and_looks_no_more(
     assert result.stop_reason == "budget-exhausted"
     assert watch.events[-1] == "refused"
     assert len(result.charges) == kept
+    assert result.charged is (kept > 0)
     assert len(watch.iterates) == result.iterations
     for partial, full in zip(watch.iterates, whole[1].iterates, strict=False):
         np.testing.assert_array_equal(partial, full)

@@ -182,6 +182,11 @@ class Charged:
         return tuple(charge for record in self.history for charge in record.charges)
 
     @property
+    def charged(self) -> bool:
+        """Whether anything was charged, without listing all charges."""
+        return any(record.charges for record in self.history)
+
+    @property
     def spent(self) -> Cost:
         """The sum of all charges, rounded up; the ledger's own totals are what counts."""
         return total_cost([charge.cost for charge in self.charges])
