@@ -385,6 +385,12 @@ def test_a_refusal_by_orders_says_what_would_help(service: Service) -> None:
     assert f"α = {fits['order']:.4g} binds" in fits["advice"][0]
     promised = int(re.search(r"with 1.5 times its noise (\d+) steps would fit", fits["advice"][1])[1])  # type: ignore[index]
     assert "plan budget" in fits["advice"][2]
+    asked = {name: value for name, value in sgd_step().items() if name != "run"}
+    forecast = service.post("/v1/datasets/adult/forecast", asked).json()
+    assert forecast["advice"] == [
+        *fits["advice"],
+        "a plan budget for the same ε and δ, opened for this step, grants it 277 times",
+    ]
 
     more = {**sgd_step(noise_std=1.5 * 1.1), "times": promised, "expires_in_seconds": 60.0}
     assert service.post("/v1/datasets/adult/reservations", more).status_code == 201

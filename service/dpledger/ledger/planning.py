@@ -7,8 +7,6 @@ plan in a later change moves nothing; there it says what the new limit is for, a
 from collections.abc import Callable
 from typing import Any
 
-from dpledger.accounting.errors import AccountingError
-from dpledger.accounting.pld.calibration import largest_count_beside
 from dpledger.accounting.rounding import Direction, scale
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.validation import Floats
@@ -51,13 +49,7 @@ def unspent_plan_warnings(plan: Plan | None, budget: Budget) -> list[str]:
 
 def _granted_by_a_plan_budget(plan: Plan, budget: Budget) -> str:
     """What exact composition of the same step would grant within the same (ε, δ), if that is known."""
-    target = budget.target
-    if not {"epsilon", "delta"} <= set(target):
-        return ""
-    try:
-        most = largest_count_beside([], plan.step, target["epsilon"], target["delta"])
-    except AccountingError:
-        return ""
+    most = budget.filter.plan_grants(budget, plan.step)
     return (
         f"; opened with accounting plan, the dataset would grant {_steps(most)} of this kind" if most else ""
     )

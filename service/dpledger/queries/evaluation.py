@@ -17,6 +17,8 @@ from dpledger.queries.composition import answer_composition
 from dpledger.queries.conversion import answer_conversion
 from dpledger.queries.outcomes import Answer, Outcome, failure_of
 from dpledger.queries.requests import (
+    LEAST_PLANNED_RATE,
+    MOST_PLANNED,
     AmplificationQuery,
     CalibrationQuery,
     ChargeQuery,
@@ -57,7 +59,15 @@ def _charge(query: ChargeQuery) -> Fields:
     budget = Budget.from_document(query.budget)
     charge = charge_for(budget, Step.from_canonical(query.step), "")
     exact = charge.exactly(budget).text
-    return {"amounts": charge.amounts.tolist(), "exact": exact, **cost_fields(charge.cost)}
+    known = {"amounts": charge.amounts.tolist(), "exact": exact, **cost_fields(charge.cost)}
+    return {**known, "plan_grants": _plan_grants(budget, charge.step)}
+
+
+def _plan_grants(budget: Budget, step: Step) -> int | None:
+    """What a plan budget would grant of steps whose distribution is composed in milliseconds."""
+    gaussian = all(each.mechanism.gaussian_mu is not None for each in step.releases)
+    often = step.sample.rate is None or step.sample.rate >= LEAST_PLANNED_RATE
+    return budget.filter.plan_grants(budget, step, MOST_PLANNED) if gaussian and often else None
 
 
 _ANSWERS: dict[type[Query], Callable[[Any], Fields]] = {

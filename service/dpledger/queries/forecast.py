@@ -11,7 +11,7 @@ from dpledger.ledger.charges import check_equal_sizes, check_names_allocation
 from dpledger.ledger.errors import AllocationReturned
 from dpledger.ledger.model.allocation import ledger_within
 from dpledger.ledger.model.state import Amounts, ExactTotals, LedgerState, Partition
-from dpledger.queries.requests import ChargeQuery, Fields, ForecastQuery, sample_from
+from dpledger.queries.requests import MOST_PLANNED, ChargeQuery, Fields, ForecastQuery, sample_from
 from dpledger.storage.repositories.allocations import find_allocations
 from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.partitions import find_partitions
@@ -74,9 +74,18 @@ def forecast(found: State, asked: ChargeQuery, charge: Fields) -> Fields:
 
 
 def _explain(state: LedgerState, partition: Partition | None, charge: Fields, step: Step) -> Fields:
-    """Why not even one fits, in the words of the refusal that asking for it would meet."""
+    """Why not even one fits, in the words of the refusal that asking for it would meet, and one more."""
     asked, room = np.array(charge["amounts"]), state.room(partition)
-    return state.budget.filter.explain_refusal(state.budget, step, asked, room)
+    found = state.budget.filter.explain_refusal(state.budget, step, asked, room)
+    if grants := charge["plan_grants"]:
+        least = "at least " if grants == MOST_PLANNED else ""
+        said = f"a plan budget for the same ε and δ, opened for this step, grants it {least}{_times(grants)}"
+        return {**found, "advice": [*found.get("advice", []), said]}
+    return found
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number != 1 else "once"
 
 
 def _each(state: LedgerState, charge: Fields) -> Amounts:

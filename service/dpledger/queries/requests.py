@@ -13,6 +13,8 @@ from dpledger.accounting.sampling import Adjacency, Sample
 from dpledger.accounting.steps import Step, releases_from_fields
 
 __all__ = [
+    "LEAST_PLANNED_RATE",
+    "MOST_PLANNED",
     "AmplificationQuery",
     "CalibrationQuery",
     "ChargeQuery",
@@ -30,6 +32,8 @@ __all__ = [
 
 Fields = dict[str, Any]
 """An object in its wire form."""
+MOST_PLANNED = 10_000
+LEAST_PLANNED_RATE = 1e-3
 
 
 class Query:
@@ -119,7 +123,12 @@ class CalibrationQuery(StepQuery):
 
 @dataclass(frozen=True)
 class ChargeQuery(Query):
-    """What a step costs a dataset with this budget, both as their canonical texts."""
+    """What a step costs a dataset with this budget, both as their canonical texts.
+
+    The answer's ``plan_grants`` says how many such steps a plan budget would grant, ``MOST_PLANNED`` at most,
+    or null; it is composed for Gaussian steps at rates from ``LEAST_PLANNED_RATE`` on, which takes
+    milliseconds.
+    """
 
     budget: str
     step: str

@@ -23,6 +23,7 @@ from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
 from dpledger.accounting.theorem import Theorem
 from dpledger.accounting.validation import (
+    MAX_COUNT,
     Floats,
     check_choice,
     check_delta,
@@ -218,6 +219,13 @@ class Filter(abc.ABC):
     def explain_refusal(self, budget: "Budget", step: Step, amounts: Floats, room: Floats) -> dict[str, Any]:
         """Which coordinate has no room for the amounts of a step, and, as ``advice``, what would help."""
         return {}
+
+    def plan_grants(self, budget: "Budget", step: Step, most: int = MAX_COUNT) -> int | None:
+        """How many such steps, up to ``most``, a ``plan`` budget for the same (ε, δ) grants; slow.
+
+        None where that is no more than this rule grants, or not known.
+        """
+        return None
 
 
 _FILTERS: dict[str, Filter] = {}
