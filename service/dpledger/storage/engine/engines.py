@@ -118,25 +118,20 @@ def _keep_to_the_file(engine: Engine, file: Path) -> None:
         with contextlib.suppress(OSError):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
-    def note_identity(_connection: object, record: Any) -> None:
-        record.info["file"] = _identity(file)
+    def note_file(_connection: object, record: Any) -> None:
+        record.info["file"] = None
+        with contextlib.suppress(OSError):
+            record.info["file"] = os.stat(file)
 
-    def check_identity(_connection: object, record: Any, _fairy: object) -> None:
-        found = _identity(file)
-        if found is not None and found != record.info["file"]:
-            raise DisconnectionError("another file has taken the database's name")
+    def check_file(_connection: object, record: Any, _fairy: object) -> None:
+        with contextlib.suppress(OSError):
+            found, opened = os.stat(file), record.info["file"]
+            if opened is None or not os.path.samestat(found, opened):
+                raise DisconnectionError("another file has taken the database's name")
 
     event.listen(engine, "do_connect", create_file)
-    event.listen(engine, "connect", note_identity)
-    event.listen(engine, "checkout", check_identity)
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    event.listen(engine, "connect", note_file)
+    event.listen(engine, "checkout", check_file)
 
 
 _SQLITE_SETTINGS = (
