@@ -436,6 +436,11 @@ class LedgerAccountant(Uncopied):
         self.clipping.check(None)
         self._optimizer = weakref.ref(optimizer)
         self._batches.forget = functools.partial(_forget, self._optimizer, self.clipping)
+        if any(getattr(value, "_post_accumulate_grad_hooks", None) for value in optimizer.params):
+            raise ValueError(
+                "a hook on a parameter's gradient sees it before there is noise, and may move the parameter: "
+                "remove what register_post_accumulate_grad_hook added"
+            )
         optimizer.attach_step_hook(self._before_step)
         _guard_skips(optimizer)
         inner = optimizer.original_optimizer

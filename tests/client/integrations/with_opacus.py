@@ -476,6 +476,19 @@ def test_several_gradients_of_one_record_are_refused(ledger: Ledger, mode: str) 
     assert charged(dataset) == job.moves == 0
 
 
+def test_parameters_that_move_in_the_backward_pass_are_refused(ledger: Ledger) -> None:
+    module = linear()
+
+    def move(value: Any) -> None:
+        with torch.no_grad():
+            value -= 0.1 * value.grad
+
+    for value in module.parameters():
+        value.register_post_accumulate_grad_hook(move)
+    with pytest.raises(ValueError, match="before there is noise"):
+        Job(dataset_of(ledger), module=module)
+
+
 def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) -> None:
     """A known seed, or a state restored from a checkpoint, would give the noise of a step away."""
     moved, drawn = [], []
