@@ -29,7 +29,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -173,6 +173,15 @@ class Journal:
             self._append(self._file, {"output": place, "value": record})
             self._outputs[place] = record
             return made
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator["Journal"]:
+        """Let other threads wait, which ask for the same, and let go of the file at the end."""
+        with self._lock:
+            try:
+                yield self
+            finally:
+                self.close()
 
     def close(self) -> None:
         """Let go of the file; the next use reads it from its beginning, as a restarted job does."""

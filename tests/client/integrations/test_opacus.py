@@ -402,6 +402,21 @@ def test_a_reservation_settles_what_was_used(ledger: Ledger) -> None:
     assert settled(account) == [4, 2]
 
 
+def test_a_reservation_that_expired_is_followed_by_another(ledger: Ledger) -> None:
+    """The service's clock may be ahead of this process' own."""
+    account = account_of(ledger)
+    training = Training(account, reserve=5)
+    training.step()
+    hold = training.accountant._charges._held[1]  # type: ignore[index]
+    hold._lease._ask = lambda: {"state": "expired", "expires_in_seconds": 0.0}  # type: ignore[union-attr]
+    hold._lease.doubt()  # type: ignore[union-attr]
+    training.step()
+    training.accountant.close()
+
+    assert training.optimizer.moved == 2
+    assert settled(account) == [1, 1]
+
+
 def test_a_reservation_is_settled_with_the_last_of_its_accountant(ledger: Ledger) -> None:
     account = account_of(ledger)
     training = Training(account, reserve=4)
