@@ -30,6 +30,7 @@ class Clipping:
         self._clipped: list[tuple[Any, int]] | None = None
         self._normed = 0
         self._foreign = False
+        self._ghost: Any = None
         if hasattr(optimizer, "accumulate"):
             optimizer.accumulate = self._accumulate_clipped
         else:
@@ -53,6 +54,12 @@ class Clipping:
                 "with grad_sample_mode='ghost' the loss must be that of the criterion which make_private "
                 "returned, and its backward pass the last: what another leaves is not clipped"
             )
+        ghost, norm = self._ghost, self._optimizer().max_grad_norm
+        if ghost is not None and ghost.max_grad_norm != norm:
+            raise ValueError(
+                f"max_grad_norm of the model must stay {norm!r}, by which the noise is scaled, "
+                f"found {ghost.max_grad_norm!r}: with grad_sample_mode='ghost' the model clips"
+            )
         if drawn is not None and self.rows > drawn:
             raise ValueError(
                 "a batch must have one gradient for each record, found more: the model or the loader makes "
@@ -75,6 +82,7 @@ class Clipping:
 
         A backward pass of any other loss leaves the sum of gradients that nobody clipped.
         """
+        self._ghost = module
         norms, enable = module.get_clipping_coef, module.enable_hooks
 
         def noted_norms() -> Any:

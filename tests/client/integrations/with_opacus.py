@@ -389,6 +389,16 @@ def test_ghost_clipping_takes_gradients_of_its_own_criterion_alone(ledger: Ledge
     assert charged(dataset) == job.moves == 1
 
 
+def test_the_norm_that_a_ghost_clips_at_is_that_of_the_noise(ledger: Ledger) -> None:
+    """The model has it, and the optimizer that of the noise."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear(), grad_sample_mode="ghost")
+    job.model.max_grad_norm = 100.0
+    with pytest.raises(ValueError, match=r"must stay 1\.0"):
+        one_step(job)
+    assert charged(dataset) == job.moves == 0
+
+
 @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_half_precision_is_refused(ledger: Ledger, mode: str, precision: Any) -> None:
