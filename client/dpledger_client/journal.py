@@ -5,6 +5,8 @@ handed to the caller, each with an fsync. A restarted job repeats its requests i
 gets its old key, so that the service answers as the first time and charges nothing; and a release
 that was handed out before is handed out again as it was, without another look at the data and without
 fresh noise, which would be a second release for one charge. Where the journal ends, the job goes on as usual.
+What the ledger said is left, where the next request was chosen by it, is written down too: after a restart
+less is left, and the request would be another.
 
 A sample is secret like noise and is not kept. Where a job ends in the middle of a step of several releases
 on one sample, the restarted job takes a **fresh** sample for those that are left. Under the kinds of budget
@@ -20,13 +22,14 @@ mechanisms. It holds no secret, no data and no noise.
 
 import base64
 import contextlib
+import hashlib
 import io
 import json
 import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,6 +67,7 @@ class Journal:
         self._owner: str | None = None
         self._calls: list[dict[str, Any]] = []
         self._outputs: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
         self._next = 0
 
     @classmethod
@@ -110,6 +114,22 @@ class Journal:
             self._open(owner)
             return self._calls[self._next] if self._next < len(self._calls) else None
 
+    def answer(self, owner: str, question: Any, ask: Callable[[], Any]) -> Any:
+        """What was answered to a question before the next request; else what ``ask`` gives, written down.
+
+        For what changes when the job spends, such as what is left: a request that was chosen by it is the
+        same after a restart.
+        """
+        asked = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+        with self._lock:
+            file = self._open(owner)
+            place = f"{self._next}?{asked}"
+            if place not in self._answers:
+                record = {"answer": place, "value": ask()}
+                self._append(file, record)
+                self._answers[place] = record["value"]
+            return self._answers[place]
+
     def _find_repeated_key(self, path: str, body: Any) -> str:
         record = self._calls[self._next]
         if record["intent"] != path or record["body"] != json.loads(json.dumps(body)):
@@ -154,13 +174,22 @@ class Journal:
             self._outputs[place] = record
             return made
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator["Journal"]:
+        """Let other threads wait, which ask for the same, and let go of the file at the end."""
+        with self._lock:
+            try:
+                yield self
+            finally:
+                self.close()
+
     def close(self) -> None:
         """Let go of the file; the next use reads it from its beginning, as a restarted job does."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
             self._file = None
-            self._calls, self._outputs, self._next = [], {}, 0
+            self._calls, self._outputs, self._answers, self._next = [], {}, {}, 0
 
     def _open(self, owner: str) -> BinaryIO:
         if self._process != os.getpid():
@@ -187,6 +216,7 @@ class Journal:
         self._owner = lines[0]["token"]
         self._calls = [line for line in lines if "intent" in line]
         self._outputs = {line["output"]: line["value"] for line in lines if "output" in line}
+        self._answers = {line["answer"]: line["value"] for line in lines if "answer" in line}
 
     def _append(self, file: BinaryIO, record: Mapping[str, Any]) -> None:
         """Add a line and see it to the disk; what cannot be written whole is taken back."""

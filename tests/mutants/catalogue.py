@@ -700,4 +700,44 @@ MUTANTS = (
             "::test_a_request_that_comes_again_is_answered_as_before",
         ),
     ),
+    # Trainings by Opacus.
+    Mutant(
+        "a forked process draws its parent's noise again",
+        f"{_CLIENT}/integrations/opacus.py",
+        "        if self.forked:",
+        "        if False:",
+        (
+            "tests/client/integrations/test_opacus.py"
+            "::test_an_accountant_is_neither_copied_nor_used_in_a_forked_process",
+        ),
+        quick=True,
+    ),
+    Mutant(
+        "several clipped gradients of one record are added up",
+        f"{_CLIENT}/integrations/_clipping.py",
+        "drawn is not None and self.rows > drawn",
+        "drawn is None and self.rows > 0",
+        ("tests/client/integrations/test_opacus.py::test_more_gradients_than_records_are_refused",),
+    ),
+    Mutant(
+        "a gradient that is not finite is added up",
+        f"{_CLIENT}/integrations/_clipping.py",
+        "            _drop_unusable(batch)\n",
+        "",
+        ("tests/client/integrations/test_opacus.py::test_a_gradient_that_is_not_finite_is_not_added_up",),
+    ),
+    Mutant(
+        "noise of single precision on doubles",
+        f"{_CLIENT}/integrations/_clipping.py",
+        "_SECURE if getattr",
+        "_PRECISE if getattr",
+        ("tests/client/integrations/test_opacus.py::test_in_secure_mode_doubles_are_refused",),
+    ),
+    Mutant(
+        "a restarted job plans by what is left now",
+        f"{_CLIENT}/journal.py",
+        "            if place not in self._answers:",
+        "            if True:",
+        ("tests/client/thin/test_journal.py::test_what_was_left_before_a_request_is_known_after_a_restart",),
+    ),
 )

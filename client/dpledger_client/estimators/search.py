@@ -32,6 +32,7 @@ _FIXED = (
     *("records", "reserve", "spend", "target_bounds", "warm_start"),
 )
 """Parameters that say what the data are or how they are asked for: the same in every trial."""
+_COSTS = ("epsilon", "delta", "spend")
 
 
 def _best_has(name: str) -> Any:
@@ -107,6 +108,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("PrivateSearchCV requires y to be passed, but the target y is None")
         if self.estimator.account is None:
             raise ValueError("account must be given to the estimator: a search looks at private data")
+        given = [name for name in _COSTS if getattr(self.estimator, name) is not None]
+        if given:
+            raise ValueError(f"give {' and '.join(given)} to the search: an estimator's own are not kept to")
         validate_data(self, X, reset=True, skip_check_array=True)
         listed = list(ParameterGrid(self.param_grid))
         estimators = [self._candidate(X, params) for params in listed]

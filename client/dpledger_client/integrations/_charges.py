@@ -47,7 +47,7 @@ class Charges:
 
     def _hold(self, noise: float, plan: SamplingPlan, release: Release) -> Hold:
         """The reservation at hand if it has more of this very step, or a new one."""
-        if self._held is not None and self._held[0] == (noise, plan) and self._held[1].left:
+        if self._held is not None and self._held[0] == (noise, plan) and self._held[1].ready():
             return self._held[1]
         self.close()
         hold = self._reserve_steps(release, plan, self._reserve or 1)

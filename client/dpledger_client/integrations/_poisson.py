@@ -74,6 +74,8 @@ class PoissonBatches:
 
     Attributes
     ----------
+    drawn
+        How many records the batch at hand has; None where workers fetch ahead, or before the first. A secret.
     forget
         Called before a batch is drawn, with whether it is an epoch's first: whatever is left of a batch that
         was not finished must not be added to the next, which may have the same records.
@@ -94,6 +96,7 @@ class PoissonBatches:
         self.parts = check_count("parts", parts)
         if ahead and parts > 1:
             raise ValueError("parts of a batch are counted as they are loaded: num_workers must be 0")
+        self.drawn: int | None = None
         self.forget: Callable[[bool], None] = _forget_nothing
         self._own = range(rank, held, ranks)
         self._ahead = ahead
@@ -110,6 +113,7 @@ class PoissonBatches:
             if number == 0 or not self._ahead:
                 self.forget(number == 0)
             batch = [self._own[place] for place in self.plan.sample.draw(len(self._own)).tolist()]
+            self.drawn = None if self._ahead else len(batch)
             self._fresh = self._fresh + 1 if self._ahead else 1
             self._given = self._added = 0
             for part in range(self.parts):

@@ -8,12 +8,14 @@ was::
 
 Three things are done in another way than by the Trainer, because its own are not private. Batches are
 Poisson samples at the dataset's public rate. The loss is the mean of one number per record: by a mean over
-all tokens of a batch, or over ``num_items_in_batch``, one record would change the others' gradients. And no
-norm of a batch's gradients is logged; ``max_grad_norm`` is what each record's is clipped to.
+all tokens of a batch, or over ``num_items_in_batch``, one record would change the others' gradients. And
+nothing of a batch is kept or logged that has no noise: neither its loss, which the Trainer also writes into
+checkpoints, nor the norm of its gradients, nor the operations it took, which tell how many records it had.
 """
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ __all__ = ["make_trainer"]
 
 _NEEDS = "the Trainer needs: pip install transformers accelerate opacus"
 _STATE = "dpledger.json"
+_LOSSES = ("loss", "train_loss", "total_flos")
+_IN_BACKWARD = ("layerwise", "lomo")
+"""Optimizers by whose names parameters move in the backward pass, before any noise."""
 _TOGETHER = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 
@@ -65,7 +70,8 @@ def make_trainer(
     Notes
     -----
     A checkpoint settles what is reserved; resuming from one charges nothing, and each step after that is
-    asked for. On several ranks the first asks, and all follow its answer.
+    asked for. On several ranks the first asks, and all follow its answer. Losses of batches are not logged,
+    and ``training_loss`` is NaN; ``evaluate`` on records that are yours to show says how good the model is.
     """
     asking = {"records": records, "reserve": reserve, "noise_multiplier": noise_multiplier}
     return _trainer_class()(account, asking, record_loss, **arguments)
@@ -109,9 +115,11 @@ class _Private(_Base):  # type: ignore[misc]
         return self._stopping.refusal
 
     def train(self, *given: Any, **named: Any) -> Any:
-        """As the Trainer's; settles what is reserved at the end."""
+        """As the Trainer's, without a training loss; settles what is reserved at the end."""
         try:
-            return super().train(*given, **named)
+            made = super().train(*given, **named)
+            kept = {name: value for name, value in made.metrics.items() if name not in _LOSSES}
+            return made._replace(training_loss=math.nan, metrics=kept)
         finally:
             self.accountant.close()
 
@@ -132,7 +140,7 @@ class _Private(_Base):  # type: ignore[misc]
         private.zero_grad()
         loss = super().training_step(*given, **named)
         self.accountant.add_part()
-        return loss
+        return loss.new_zeros(())  # The Trainer adds it up, and keeps and returns the mean.
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -151,6 +159,14 @@ class _Private(_Base):  # type: ignore[misc]
             )
         loss = losses.sum() / max(1, len(losses))
         return (loss, {"loss": loss, "logits": _logits(outputs)}) if return_outputs else loss
+
+    def log(self, logs: Any, *given: Any, **named: Any) -> None:
+        """As the Trainer's, without the losses of batches: they have no noise."""
+        super().log({name: value for name, value in logs.items() if name not in _LOSSES}, *given, **named)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """None: the Trainer keeps their sum, which tells how many records and tokens there were."""
+        return 0
 
     def _clip_grad_norm(self, model: Any) -> None:
         """Leave clipping to the optimizer, which clips each record's gradient."""
@@ -218,9 +234,19 @@ def _check_trainer(trainer: Any) -> None:
                 _TOGETHER,
                 "sharded parameters are not covered",
             ),
+            "include_num_input_tokens_seen": (
+                arguments.include_num_input_tokens_seen,
+                ("no", False),
+                "the number of tokens in batches has no noise, and is logged and kept",
+            ),
             "n_gpu": (arguments.n_gpu, (0, 1), "start one process per device, as with torchrun"),
         }
     )
+    name = str(getattr(arguments.optim, "value", arguments.optim))
+    if any(word in name for word in _IN_BACKWARD):
+        raise ValueError(
+            f"optim must not be {name!r}, which moves parameters in the backward pass, before there is noise"
+        )
     if not (arguments.max_grad_norm or 0.0) > 0.0:
         raise ValueError(
             "max_grad_norm must be above 0, since each record's gradient is clipped to it, found "

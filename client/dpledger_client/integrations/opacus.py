@@ -31,11 +31,13 @@ from typing import Any
 
 from dpledger_client._checks import check_count
 from dpledger_client.integrations._charges import Charges
+from dpledger_client.integrations._clipping import Clipping
 from dpledger_client.integrations._generators import import_torch, noise_generator
 from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
 from dpledger_client.integrations._ranks import decide_together
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import Gaussian
+from dpledger_client.permits import Uncopied
 
 __all__ = ["LedgerAccountant", "make_private", "make_private_with_epsilon"]
 
@@ -131,6 +133,8 @@ def make_private(
         )
     loader = _loader(poisson_loader, plan, made[1], parts)
     engine.accountant = LedgerAccountant(account, made[1], loader, reserve=reserve)
+    for criterion in made[2:]:
+        engine.accountant.clipping.require_criterion(criterion.module)
     return (*made, loader)
 
 
@@ -254,7 +258,7 @@ def _calibrate_noise(account: Account, plan: SamplingPlan, steps: int, target: M
     return float(account.dataset.ledger.ask("calibrations", query)["value"])
 
 
-class LedgerAccountant:
+class LedgerAccountant(Uncopied):
     """Charges each optimizer step to an account, as a Gaussian on a Poisson sample.
 
     It has the interface of ``opacus.accountants.IAccountant``. :func:`make_private` makes it: an accountant
@@ -288,6 +292,8 @@ class LedgerAccountant:
     ``expected_batch_size`` than the public one. The noise multiplier may change.
 
     Where ranks train together, the first asks and all follow its answer: one charge for a step.
+
+    It cannot be copied, and is not for a process that was forked: both would draw the same noise.
     """
 
     def __init__(
@@ -300,6 +306,7 @@ class LedgerAccountant:
             )
         if account.journal is not None:
             raise ValueError("account must be without a journal: after a restart Opacus draws other noise")
+        super().__init__()
         self.account = account
         self.plan, self._batches = _checked_batches(loader)
         self.history: list[tuple[float, float, int]] = []
@@ -425,9 +432,15 @@ class LedgerAccountant:
         if kind not in _OPTIMIZERS:
             raise ValueError(f"optimizer must be one of {', '.join(sorted(_OPTIMIZERS))}, found {kind}")
         optimizer.expected_batch_size = self.plan.expected_batch_size(self._batches.ranks)
-        self._clipping = _clipping(optimizer)
+        self.clipping, self._norms = Clipping(optimizer), _clipping_norms(optimizer)
+        self.clipping.check(None)
         self._optimizer = weakref.ref(optimizer)
-        self._batches.forget = functools.partial(_forget, self._optimizer)
+        self._batches.forget = functools.partial(_forget, self._optimizer, self.clipping)
+        if any(getattr(value, "_post_accumulate_grad_hooks", None) for value in optimizer.params):
+            raise ValueError(
+                "a hook on a parameter's gradient sees it before there is noise, and may move the parameter: "
+                "remove what register_post_accumulate_grad_hook added"
+            )
         optimizer.attach_step_hook(self._before_step)
         _guard_skips(optimizer)
         inner = optimizer.original_optimizer
@@ -439,7 +452,7 @@ class LedgerAccountant:
     def _before_step(self, optimizer: Any) -> None:
         """Called by Opacus between noise and step: ask, and drop the gradients if the answer is no."""
         noise = optimizer.noise_multiplier
-        facts = (self.account.dataset.name, self.plan, noise, self._clipping)
+        facts = (self.account.dataset.name, self.plan, noise, self._norms)
         try:
             decide_together(
                 self._batches.ranks,
@@ -461,6 +474,8 @@ class LedgerAccountant:
 
     def _check(self, optimizer: Any) -> None:
         """Refuse a step that is not the one that is charged."""
+        if self.forked:  # with the generator that the other process has, and so with the same noise
+            self._refuse_fork()
         if optimizer.accumulated_iterations != 1:
             raise ValueError(
                 f"a step must be of one sample, found {optimizer.accumulated_iterations} accumulated: "
@@ -472,11 +487,12 @@ class LedgerAccountant:
                 f"expected_batch_size must be {expected!r}, which follows from the public "
                 f"{self.plan.records} records, found {optimizer.expected_batch_size!r}"
             )
-        if _clipping(optimizer) != self._clipping:
+        if _clipping_norms(optimizer) != self._norms:
             raise ValueError(
-                f"the clipping norm must stay {self._clipping}, found {_clipping(optimizer)}: not every "
+                f"the clipping norm must stay {self._norms}, found {_clipping_norms(optimizer)}: not every "
                 "optimizer clips at the norm that its noise is scaled by"
             )
+        self.clipping.check(self._batches.drawn)
         self._batches.use()
 
     def _note(self, noise: float) -> None:
@@ -498,7 +514,7 @@ def _checked_batches(loader: Any) -> tuple[SamplingPlan, PoissonBatches]:
     return batches.plan, batches
 
 
-def _clipping(optimizer: Any) -> tuple[float, ...]:
+def _clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """The norms that gradients are clipped at: of the whole, then of each layer if there are such."""
     return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
 
@@ -518,9 +534,10 @@ def _guard_skips(optimizer: Any) -> None:
     optimizer.signal_skip_step = guard
 
 
-def _forget(reference: Callable[[], Any], first: bool) -> None:
+def _forget(reference: Callable[[], Any], clipping: Clipping, first: bool) -> None:
     """Drop what is left of a batch that was not finished, and at an epoch's start what was to be put off."""
     optimizer = reference()
+    clipping.restart()
     if first:
         getattr(optimizer, "_step_skip_queue", []).clear()
     if getattr(optimizer, "_is_last_step_skipped", False):

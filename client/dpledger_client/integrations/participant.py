@@ -151,12 +151,9 @@ class LocalParticipant:
         release, sample = self.method.request_for(Participant(0, source))
         source.check(sample)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        journal = Journal.at(path)
-        try:
+        with Journal.at(path).alone() as journal:
             granted = replace(account, journal=journal).authorize(release, sample=sample)
             value = self.method.update(self.objective, AuthorizedBatch(source, sample, granted), w)
-        finally:
-            journal.close()
         return Update(self.name, value, granted.granted.id)
 
     def _journal_path(self, iteration: int, w: Floats) -> Path:

@@ -26,6 +26,7 @@ from dpledger_client.mechanisms.tuned import NOTHING_RAN, Tuned
 from dpledger_client.objectives import MLP, HingeSVM, HuberSVM, LeastSquares, Logistic, Softmax
 from dpledger_client.objectives.base import Objective, limit_under, parameters
 from dpledger_client.optimizers.support.base import Method, NonPrivate
+from dpledger_client.optimizers.support.planning import look_up
 from dpledger_client.optimizers.support.results import Charge
 from dpledger_client.optimizers.support.rules import PublicFacts, allocation_name
 from dpledger_client.optimizers.support.rules.gradient import noisy_gd
@@ -343,8 +344,11 @@ def _fits(planner: _Planner, mu: float, target: Target, shared: bool) -> bool:
     if shared:
         return True
     account = planner.source.account
-    answer = account.dataset.forecast(
-        plan.mechanism, Full(), partition=account.partition, allocation=account.allocation
+    where = {"partition": account.partition, "allocation": account.allocation}
+    answer = look_up(
+        account,
+        ["forecast", account.dataset.name, plan.mechanism.fields(), where],
+        lambda: account.dataset.forecast(plan.mechanism, Full(), **where),
     )
     return float(answer["fits"]) >= 1.0
 

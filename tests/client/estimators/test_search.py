@@ -66,6 +66,16 @@ def test_methods_with_noise_of_their_own_need_no_target(ledger: Ledger) -> None:
     assert PrivateSearchCV(named, grid, trials=FEW, score_noise=80.0).fit(X, y).score(X, y) > 0.8
 
 
+@pytest.mark.parametrize("own", [TARGET, {"spend": 0.1}], ids=["target", "share"])
+def test_what_an_estimator_may_cost_is_not_passed_over(ledger: Ledger, own: dict[str, Any]) -> None:
+    dataset = opened(ledger)
+    estimator = PrivateLogisticRegression(dataset.run("job"), classes=(0, 1), **own)
+    methods = [NoisyGradientDescent(10, clip, 80.0, 20.0) for clip in (0.5, 1.0)]
+    with pytest.raises(ValueError, match="to the search"):
+        PrivateSearchCV(estimator, {"method": methods}, trials=FEW, score_noise=80.0).fit(*data())
+    assert dataset.budget().fraction == 1.0
+
+
 def test_networks_and_least_squares_are_searched_too(ledger: Ledger) -> None:
     X, y = data()
     network = PrivateMLPClassifier(opened(ledger).run("job"), classes=(0, 1))

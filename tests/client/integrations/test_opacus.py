@@ -5,14 +5,17 @@ documents for its optimizer (clip, noise, hook, step). ``make test-torch`` runs 
 real one.
 """
 
+import copy
 import itertools
+import math
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpledger_client import Account, BudgetExhausted, Gaussian, Ledger, Poisson
+from dpledger_client import Account, BudgetExhausted, Gaussian, Ledger, NothingLeft, Poisson, permits
 from dpledger_client.integrations import opacus
 from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
 from dpledger_client.integrations.opacus import LedgerAccountant
@@ -49,6 +52,61 @@ class Handle:
         self.hooks.remove(self.hook)
 
 
+class Samples:
+    """The part of a tensor of gradients, one for each record, that an accountant sees."""
+
+    def __init__(self, values: list[float], dtype: str = "torch.float32") -> None:
+        self.values, self.dtype, self.device, self.ndim = values, dtype, "cpu", 1
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def reshape(self, *_shape: int) -> "Samples":
+        return self
+
+    def sum(self, dim: int) -> "Samples":
+        return self
+
+    def to(self, _device: str) -> "Samples":
+        return self
+
+    def __add__(self, other: "Samples") -> "Samples":
+        return Samples([own + each for own, each in zip(self.values, other.values, strict=True)])
+
+    def isfinite(self) -> "Finite":
+        return Finite([math.isfinite(value) for value in self.values])
+
+    def masked_fill_(self, chosen: "Finite", value: float) -> None:
+        self.values = [value if each else own for each, own in zip(chosen.values, self.values, strict=True)]
+
+
+class Finite:
+    """A tensor of truth values."""
+
+    def __init__(self, values: list[bool]) -> None:
+        self.values = values
+
+    def __invert__(self) -> "Finite":
+        return Finite([not each for each in self.values])
+
+    def any(self) -> bool:
+        return any(self.values)
+
+    def to(self, _device: str) -> "Finite":
+        return self
+
+    def reshape(self, *_shape: int) -> "Finite":
+        return self
+
+
+class Parameter:
+    """The part of a parameter that an accountant sees."""
+
+    def __init__(self) -> None:
+        self.dtype = "torch.float32"
+        self.grad_sample: Any = None
+
+
 class DPOptimizer:
     """The part of ``opacus.optimizers.DPOptimizer`` that an accountant sees."""
 
@@ -58,6 +116,9 @@ class DPOptimizer:
         self.expected_batch_size = -1.0
         self.accumulated_iterations = 1
         self.original_optimizer = inner or Inner()
+        self.params = [Parameter()]
+        self.secure_mode = False
+        self.rows = 0
         self.noised = 0
         self.cleared = 0
         self.signals: list[bool] = []
@@ -76,7 +137,12 @@ class DPOptimizer:
     def zero_grad(self, set_to_none: bool) -> None:
         self.cleared += set_to_none
 
+    def clip_and_accumulate(self) -> None:
+        """Opacus adds clipped gradients up here."""
+
     def step(self) -> None:
+        self.params[0].grad_sample = Samples([1.0] * self.rows)
+        self.clip_and_accumulate()
         self.noised += 1
         if self.hook is not None:
             self.hook(self)
@@ -186,6 +252,80 @@ def test_a_second_step_on_one_batch_is_refused(ledger: Ledger) -> None:
     assert training.optimizer.moved == len(charged_entries(account.dataset)) == 1
 
 
+@pytest.mark.parametrize("dtype", ["torch.float16", "torch.bfloat16"])
+def test_parameters_or_gradients_of_half_precision_are_refused(ledger: Ledger, dtype: str) -> None:
+    """Numbers that are so far apart tell the sum from the noise by their last digits."""
+    account = account_of(ledger)
+    training = Training(account)
+    training.optimizer.params[0].dtype = dtype
+    with pytest.raises(ValueError, match=dtype):
+        training.step()
+    with pytest.raises(ValueError, match=dtype):
+        LedgerAccountant(account, training.optimizer, Loader())
+    training = Training(account)
+    training.optimizer.clip_and_accumulate = lambda: setattr(  # type: ignore[method-assign]
+        training.optimizer.params[0], "grad_sample", [Samples([1.0], dtype)]
+    )
+    with pytest.raises(ValueError, match=dtype):
+        training.step()
+
+    assert training.optimizer.moved == len(charged_entries(account.dataset)) == 0
+
+
+def test_in_secure_mode_doubles_are_refused(ledger: Ledger) -> None:
+    """Opacus draws that noise in single precision, and the other digits of a sum of doubles would stay."""
+    training = Training(account_of(ledger))
+    training.optimizer.params[0].dtype = "torch.float64"
+    training.step()
+    training.optimizer.secure_mode = True
+    with pytest.raises(ValueError, match=r"must be torch\.float32, found"):
+        training.step()
+    assert training.optimizer.moved == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_more_gradients_than_records_are_refused(ledger: Ledger, more: int) -> None:
+    """Each is clipped by itself, so that a record would count for as many clips."""
+    account = account_of(ledger)
+    training = Training(account)
+    training.optimizer.rows = len(next(training.batches)) + more
+    if more:
+        with pytest.raises(ValueError, match="one gradient for each record"):
+            training.optimizer.step()
+    else:
+        training.optimizer.step()
+        training.optimizer.rows = len(next(training.batches))  # counted anew
+        training.optimizer.step()
+    assert training.optimizer.moved == len(charged_entries(account.dataset)) == 2 * (1 - more)
+
+
+def test_a_gradient_that_is_not_finite_is_not_added_up(ledger: Ledger) -> None:
+    training = Training(account_of(ledger))
+    parameters = training.optimizer.params = [Parameter(), Parameter()]
+    parameters[0].grad_sample = Samples([1.0, math.nan, 3.0, 4.0])
+    parameters[1].grad_sample = Samples([1.0, 2.0, math.inf, 4.0])
+    training.optimizer.clip_and_accumulate()
+    assert parameters[0].grad_sample.values == parameters[1].grad_sample.values == [1.0, 0.0, 0.0, 4.0]
+
+
+def test_an_accountant_is_neither_copied_nor_used_in_a_forked_process(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generator of the noise would be another's too, and the same noise would be added to two sums."""
+    account = account_of(ledger)
+    training = Training(account)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copied(training.accountant)
+    with monkeypatch.context() as forked:
+        forked.setattr(permits._Process, "forks", permits._Process.forks + 1)
+        with pytest.raises(NothingLeft, match="forked"):
+            training.step()
+
+    assert training.optimizer.moved == len(charged_entries(account.dataset)) == 0
+    assert training.optimizer.cleared == 1
+
+
 def test_batches_fetched_ahead_are_used_one_by_one() -> None:
     batches = PoissonBatches(SamplingPlan(RECORDS, 500), RECORDS, ahead=True)
     assert len(list(batches)) == len(batches) == 2
@@ -260,6 +400,21 @@ def test_a_reservation_settles_what_was_used(ledger: Ledger) -> None:
             training.step()
 
     assert settled(account) == [4, 2]
+
+
+def test_a_reservation_that_expired_is_followed_by_another(ledger: Ledger) -> None:
+    """The service's clock may be ahead of this process' own."""
+    account = account_of(ledger)
+    training = Training(account, reserve=5)
+    training.step()
+    hold = training.accountant._charges._held[1]  # type: ignore[index]
+    hold._lease._ask = lambda: {"state": "expired", "expires_in_seconds": 0.0}  # type: ignore[union-attr]
+    hold._lease.doubt()  # type: ignore[union-attr]
+    training.step()
+    training.accountant.close()
+
+    assert training.optimizer.moved == 2
+    assert settled(account) == [1, 1]
 
 
 def test_a_reservation_is_settled_with_the_last_of_its_accountant(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +146,26 @@ def test_a_request_that_comes_again_is_answered_as_before(open_dataset: Opened, 
     np.testing.assert_array_equal(first.value, again.value)
     assert first.entry == again.entry
     assert objective.looks == 1
+    assert len(_entries(dataset)) == 1
+
+
+def test_a_request_that_comes_twice_at_once_is_answered_once_and_charged_once(
+    open_dataset: Opened, tmp_path: Path
+) -> None:
+    dataset, answers = _opened(open_dataset), []
+    second = threading.Thread(target=lambda: answers.append(_participant(dataset, tmp_path).answer(1, START)))
+
+    class Interrupted(Logistic):
+        def clipped_gradient_sum(self, *given: Any, **more: Any) -> Floats:
+            second.start()
+            second.join(0.3)
+            return super().clipped_gradient_sum(*given, **more)
+
+    answers.append(_participant(dataset, tmp_path, objective=Interrupted(L2(0.05))).answer(1, START))
+    second.join()
+
+    assert [type(answer) for answer in answers] == [Update, Update]
+    assert np.array_equal(answers[0].value, answers[1].value)  # type: ignore[union-attr]
     assert len(_entries(dataset)) == 1
 
 

@@ -1,6 +1,8 @@
 """The real Trainer of transformers under a ledger: run by ``make test-torch``, which has it installed."""
 
+import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,9 @@ def test_a_checkpoint_resumes_without_paying_twice_or_not_at_all(ledger: Ledger,
         ({"bf16": True}, {}, "bf16 must be False"),
         ({"max_grad_norm": 0.0}, {}, "max_grad_norm must be above 0"),
         ({"gradient_checkpointing": True}, {}, "hooks that run once"),
+        ({"include_num_input_tokens_seen": "all"}, {}, "the number of tokens"),
+        ({"optim": "galore_adamw_layerwise"}, {}, "in the backward pass"),
+        ({"optim": "adalomo"}, {}, "in the backward pass"),
         ({"auto_find_batch_size": True}, {}, "split batches by gradient_accumulation_steps"),
         ({}, {"compute_loss_func": lambda outputs, labels, **_: 0.0}, "pass record_loss"),
         ({}, {"model": None, "model_init": Classifier}, "it makes a plain optimizer"),
@@ -158,6 +163,30 @@ def test_no_norm_of_a_batch_s_gradients_is_logged(ledger: Ledger, tmp_path: Path
     assert len(job.trainer.state.log_history) > STEPS
     assert job.trainer.evaluate(Records(10))["eval_loss"] > 0.0
     assert not any("grad_norm" in line for line in job.trainer.state.log_history)
+
+
+class Counting(Classifier):
+    """Says by what to count the operations of a batch, as models of transformers do."""
+
+    main_input_name = "pixel_values"
+
+    def num_parameters(self, exclude_embeddings: bool = True) -> int:
+        return 1
+
+
+def test_nothing_of_a_batch_is_kept_logged_or_returned(ledger: Ledger, tmp_path: Path) -> None:
+    """The loss, and by the operations the number of records, have no noise; a checkpoint would have both."""
+    saving = {"save_strategy": "steps", "save_steps": STEPS, "logging_steps": 1}
+    job = Job(dataset_of(ledger), tmp_path, given={"model": Counting()}, **saving)
+    made = job.trainer.train()
+
+    [checkpoint] = tmp_path.glob("checkpoint-*")
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    assert state["total_flos"] == job.trainer.state.total_flos == 0
+    lines = [*state["log_history"], *job.trainer.state.log_history, made.metrics]
+    assert not {name for line in lines for name in line} & {"loss", "train_loss", "grad_norm", "total_flos"}
+    assert len(state["log_history"]) >= STEPS
+    assert math.isnan(made.training_loss)
 
 
 def test_the_documented_script_is_ten_lines_more_than_without(ledger: Ledger, tmp_path: Path) -> None:

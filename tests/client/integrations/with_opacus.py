@@ -3,9 +3,11 @@
 The name keeps this file out of ``make test``, whose environment has neither torch nor Opacus.
 """
 
+import copy
 import itertools
 import json
 import math
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +21,9 @@ from opacus.accountants import IAccountant, RDPAccountant
 from opacus.schedulers import ExponentialGradClip, ExponentialNoise
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy import stats
+from torch import nn
 
-from dpledger_client import BudgetExhausted, Dataset, Ledger
+from dpledger_client import BudgetExhausted, Dataset, Ledger, NothingLeft, permits
 from dpledger_client.integrations._generators import noise_generator
 from dpledger_client.integrations.opacus import LedgerAccountant, make_private, make_private_with_epsilon
 from tests.client.integrations.opacus_training import (
@@ -38,6 +41,7 @@ from tests.client.integrations.opacus_training import (
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 _NUMBERS = itertools.count()
+PER_LAYER = {"clipping": "per_layer", "max_grad_norm": [0.7, 0.7]}
 
 
 @pytest.fixture(scope="module")
@@ -324,6 +328,175 @@ def test_a_batch_that_was_not_finished_is_not_added_to_the_next(ledger: Ledger) 
         job.epoch(split)
 
     assert charged(dataset) == job.moves == STEPS
+
+
+def one_step(job: Job, *losses: Any) -> list[Any]:
+    """A step on one batch of all records, whose loss each of these makes in turn; the sums that get noise."""
+    sums: list[Any] = []
+    add_noise = job.optimizer.add_noise
+
+    def noted() -> None:
+        sums.append([value.summed_grad.clone() for value in job.optimizer.params])
+        add_noise()
+
+    job.optimizer.add_noise = noted
+    pictures, labels = next(iter(job.loader))
+    job.optimizer.zero_grad()
+    for loss in losses or (job.criterion or nn.CrossEntropyLoss(),):
+        loss(job.model(pictures), labels).backward()
+    job.optimizer.step()
+    return [value for each in sums for value in each]
+
+
+def test_a_forked_process_does_not_draw_the_noise_of_its_parent_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the generator's state: both would add the same noise, and the difference would have none."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear())
+    before = parameters(job.model)
+    with monkeypatch.context() as forked:
+        forked.setattr(permits._Process, "forks", permits._Process.forks + 1)
+        with pytest.raises(NothingLeft, match="forked"):
+            one_step(job)
+
+    assert charged(dataset) == 0
+    assert same(before, parameters(job.model))
+    assert all(value.grad is None for value in job.model.parameters())
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copied(job.accountant)
+
+
+@pytest.mark.parametrize("order", ["plain", "plain after", "plain before"])
+def test_ghost_clipping_takes_gradients_of_its_own_criterion_alone(ledger: Ledger, order: str) -> None:
+    """What another loss leaves was clipped by nobody."""
+    dataset, plain = dataset_of(ledger), nn.CrossEntropyLoss()
+    job = Job(dataset, module=linear(), grad_sample_mode="ghost")
+    before = parameters(job.model)
+    own = [job.criterion]
+    losses = {"plain": [plain], "plain after": [*own, plain], "plain before": [plain, *own]}[order]
+    if order == "plain before":  # the criterion's own backward pass clears what is there
+        one_step(job, *losses)
+        assert charged(dataset) == job.moves == 1
+        return
+    with pytest.raises(ValueError, match="is not clipped"):
+        one_step(job, *losses)
+
+    assert charged(dataset) == job.moves == 0
+    assert same(before, parameters(job.model))
+    one_step(job)
+    assert charged(dataset) == job.moves == 1
+
+
+def test_the_norm_that_a_ghost_clips_at_is_that_of_the_noise(ledger: Ledger) -> None:
+    """The model has it, and the optimizer that of the noise."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=linear(), grad_sample_mode="ghost")
+    job.model.max_grad_norm = 100.0
+    with pytest.raises(ValueError, match=r"must stay 1\.0"):
+        one_step(job)
+    assert charged(dataset) == job.moves == 0
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_half_precision_is_refused(ledger: Ledger, mode: str, precision: Any) -> None:
+    """Its numbers are so far apart that the last digits of sum and noise together tell sums apart."""
+    dataset, (pictures, labels) = dataset_of(ledger), images().tensors
+    data = torch.utils.data.TensorDataset(pictures.to(precision), labels)
+    with pytest.raises(ValueError, match=r"must be torch\.float32"):
+        Job(dataset, module=linear().to(precision), data=data, grad_sample_mode=mode)
+
+    job = Job(dataset, module=linear(), data=data, grad_sample_mode=mode)
+    job.model.to(precision)
+    with pytest.raises(ValueError, match=r"must be torch\.float32"):
+        one_step(job)
+    assert charged(dataset) == job.moves == 0
+
+
+class Mixed(nn.Module):  # type: ignore[misc]
+    """A network in mixed precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linear()
+
+    def forward(self, pictures: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.layers(pictures).float()
+
+
+def test_gradients_of_lower_precision_than_the_parameters_are_refused(ledger: Ledger) -> None:
+    """Their norms are rounded as they are: a clipped one may be longer than the clip."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=Mixed())
+    with pytest.raises(ValueError, match="bfloat16"):
+        one_step(job)
+    assert charged(dataset) == job.moves == 0
+
+
+def test_a_training_in_doubles_is_charged(ledger: Ledger) -> None:
+    dataset, (pictures, labels) = dataset_of(ledger), images().tensors
+    doubles = torch.utils.data.TensorDataset(pictures.double(), labels)
+    job = Job(dataset, module=linear().double(), data=doubles)
+    one_step(job)
+    assert charged(dataset) == job.moves == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"grad_sample_mode": "functorch"}, PER_LAYER], ids=str)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_record_without_a_finite_gradient_counts_for_nothing(
+    ledger: Ledger, options: dict[str, Any], value: float
+) -> None:
+    """Added up it would make every parameter NaN, which no noise hides."""
+    dataset = dataset_of(ledger, records=10)
+    pictures, labels = images(10).tensors
+    others = torch.utils.data.TensorDataset(pictures[1:], labels[1:])
+    pictures[0, 0, 3, 3] = value
+    module = linear()
+    settings: dict[str, Any] = {"batch_size": 10, **options}
+    without = Job(dataset, module=copy.deepcopy(module), data=others, **settings)
+    job = Job(dataset, module=module, data=torch.utils.data.TensorDataset(pictures, labels), **settings)
+
+    torch.testing.assert_close(one_step(job), one_step(without), rtol=1e-4, atol=1e-5)
+    assert all(bool(torch.isfinite(each).all()) for each in parameters(job.model))
+    assert charged(dataset) == 2
+
+
+class Rows(nn.Module):  # type: ignore[misc]
+    """A network that takes each row of a picture by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(28, 10)
+
+    def forward(self, pictures: Any) -> Any:
+        return self.layer(pictures.reshape(-1, 28))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_several_gradients_of_one_record_are_refused(ledger: Ledger, mode: str) -> None:
+    """Each is clipped by itself, so that a record moves the sum by as many clips."""
+    dataset = dataset_of(ledger)
+    job = Job(dataset, module=Rows(), grad_sample_mode=mode)
+    criterion = job.criterion or nn.CrossEntropyLoss()
+    with pytest.raises(ValueError, match="one gradient for each record"):
+        one_step(job, lambda outputs, labels: criterion(outputs, labels.repeat_interleave(28)))
+    assert charged(dataset) == job.moves == 0
+
+
+def test_parameters_that_move_in_the_backward_pass_are_refused(ledger: Ledger) -> None:
+    module = linear()
+
+    def move(value: Any) -> None:
+        with torch.no_grad():
+            value -= 0.1 * value.grad
+
+    for value in module.parameters():
+        value.register_post_accumulate_grad_hook(move)
+    with pytest.raises(ValueError, match="before there is noise"):
+        Job(dataset_of(ledger), module=module)
 
 
 def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) -> None:

@@ -1,5 +1,6 @@
 """From (ε, δ), or a share of what is left, to a training that fits the budget of any kind."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,24 @@ def test_half_of_what_is_left_leaves_the_other_half(ledger: Ledger, kind: str) -
     result = minimize(Logistic(), X, y, account=dataset.run("job"), spend=0.5)
     assert result.stop_reason == "finished"
     assert dataset.budget().fraction == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("asked", [TARGET, {"spend": 0.5}], ids=["target", "share"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restarted_job_plans_the_same_although_less_is_left(
+    ledger: Ledger, tmp_path: Path, kind: str, asked: dict[str, Any]
+) -> None:
+    dataset = _open(ledger, kind)
+    X, y = _data()
+    found, entries = [], []
+    for _ in range(2):
+        account = dataset.run("job", journal=tmp_path / "job.journal")
+        found.append(minimize(Logistic(), X, y, account=account, method="noisy-gd", steps=20, **asked).w)
+        assert account.journal is not None
+        account.journal.close()
+        entries.append([entry["kind"] for entry in dataset.entries()])
+    assert np.array_equal(found[0], found[1])
+    assert entries[0] == entries[1]
 
 
 def test_parameters_that_are_given_stay_and_the_noise_follows_them(ledger: Ledger) -> None:

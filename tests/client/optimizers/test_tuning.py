@@ -223,6 +223,7 @@ def test_a_trial_that_fails_is_the_worst_and_its_error_stays_inside(ledger: Ledg
     ("accounting", "given"),
     [
         ("rdp", {"grid": [{**GD, "clip": 1.0}], "score_noise": 80.0}),
+        ("rdp", {"grid": {"clip": [1.0]}, **TARGET}),
         ("shared", {"grid": {"clip": [1.0]}, **TARGET}),
     ],
 )

@@ -88,6 +88,12 @@ def test_a_result_says_how_it_ended_and_what_it_cost() -> None:
     assert "left" not in text_of(nothing)
 
 
+def test_a_result_says_the_delta_of_what_is_no_curve() -> None:
+    charge = Charge("a~2", 2, "a", None, (), Full(), Cost((2.0,), (0.01,), delta=1e-7))
+    shown = text_of(result(history=[Record(1, (charge,), {})])._repr_html_())
+    assert "spent a Rényi curve over 1 orders, additive δ = 1e-07 remaining" in shown
+
+
 def test_what_is_too_long_to_add_up_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpledger_client.optimizers.support.results._MOST_SUMMED", 1)
     assert "spent" not in text_of(result()._repr_html_())

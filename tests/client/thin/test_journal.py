@@ -68,6 +68,24 @@ def test_a_job_that_starts_again_gets_what_it_had_and_pays_nothing_more(path: Pa
     assert np.array_equal(first, again)
 
 
+def test_what_was_left_before_a_request_is_known_after_a_restart(path: Path) -> None:
+    service = FakeService()
+    left = iter([{"fits": 3.0}, {"fits": 2.0}, {"fits": 1.0}])
+
+    def job(account: Any) -> list[Any]:
+        found = []
+        for _ in range(2):
+            found += [account.journal.answer("abc", ["left", 1], lambda: next(left)) for _ in range(2)]
+            account.release(STEP, 0.0)
+        return found
+
+    first = _run(service, path, job)
+
+    assert first == [{"fits": 3.0}] * 2 + [{"fits": 2.0}] * 2
+    assert _run(service, path, job) == first
+    assert Journal.at(path).answer("abc", ["left", 2], lambda: next(left)) == {"fits": 1.0}
+
+
 def test_a_job_goes_on_where_its_journal_ends(path: Path) -> None:
     service = FakeService()
 

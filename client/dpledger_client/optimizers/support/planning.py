@@ -7,6 +7,7 @@ add up to at most ρ.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 from dpledger_client._arrays import Floats
 from dpledger_client._calls import step_body
 from dpledger_client._checks import check_count
-from dpledger_client.ledger import Ledger
+from dpledger_client.ledger import Account, Ledger
 from dpledger_client.objectives.base import Objective
 from dpledger_client.optimizers.training import StopTraining
 from dpledger_client.releases import Releases
@@ -29,6 +30,7 @@ __all__ = [
     "Setting",
     "concentrated_item",
     "gaussian_item",
+    "look_up",
     "start_of",
     "step_item",
 ]
@@ -149,3 +151,14 @@ def start_of(dimension: int | None, w0: Any) -> Floats | None:
     if w0 is not None:
         return np.asarray(w0, dtype=np.float64).ravel()
     return None if dimension is None else np.zeros(check_count("dimension", dimension))
+
+
+def look_up(account: Account, question: Any, ask: Callable[[], Any]) -> Any:
+    """What the ledger says of its state, by which a request is chosen, as JSON.
+
+    With a journal it is what it said before a restart: less is left now, and the restarted job must ask for
+    the same.
+    """
+    if account.journal is None:
+        return ask()
+    return account.journal.answer(account.dataset.ledger._wire.token_id(), question, ask)

@@ -255,7 +255,8 @@ class Result(Charged):
             return None
         cost = self.spent
         named = {name: getattr(cost, name) for name in ("pure_epsilon", "rho", "mu")}
-        return amounts_text({**named, "orders": cost.orders}, up=True) or "nothing"
+        beside = {"orders": cost.orders, "additive_delta": cost.delta}
+        return amounts_text({**named, **beside}, up=True) or "nothing"
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:

@@ -15,7 +15,7 @@ from dpledger_client._checks import check_count, check_positive
 from dpledger_client.errors import Unproven
 from dpledger_client.ledger import Account
 from dpledger_client.mechanisms import Gaussian
-from dpledger_client.optimizers.support.planning import Item, step_item
+from dpledger_client.optimizers.support.planning import Item, look_up, step_item
 from dpledger_client.optimizers.support.rules.facts import Request
 from dpledger_client.releases import Release
 from dpledger_client.samples import FreshSample, Full
@@ -66,7 +66,7 @@ class Room:
         accounting = str(dataset.facts()["accounting"])
         allocates = accounting == "shared" and account.allocation is None
         if allocates and request.spend is not None:
-            left = dataset.budget().remaining
+            left = look_up(account, ["budget", dataset.name], lambda: dict(dataset.budget().remaining))
             request = Request(float(left["epsilon"]) * request.spend, float(left["delta"]) * request.spend)
         if accounting == "shared" and account.allocation is not None:
             accounting = _accounting_inside(account)
@@ -249,8 +249,11 @@ class Room:
             "sample": step["sample"],
             **{name: value for name, value in where.items() if value is not None},
         }
-        name = quote(account.dataset.name, safe="")
-        return account.dataset.ledger.ask(f"datasets/{name}/forecast", query)
+        path = f"datasets/{quote(account.dataset.name, safe='')}/forecast"
+        found: dict[str, Any] = look_up(
+            account, [path, query], lambda: account.dataset.ledger.ask(path, query)
+        )
+        return found
 
     def _guess(self, steps: int, sample: FreshSample | None) -> float:
         """Near the answer, where there is a short way to it."""
