@@ -96,6 +96,25 @@ def test_a_claim_may_be_a_text_or_lie_deeper() -> None:
     assert granted(claim="realm_access.roles.more", **nested) is None
 
 
+def test_a_text_with_spaces_is_one_value_where_it_is_no_list_of_scopes() -> None:
+    """Some issuers write a claim of one value as a text: a group called "box admins" is not "admins"."""
+    assert granted(groups="box admins") is None
+    assert granted(groups="admins") == (covers([Scope.ADMIN]), None)
+    assert granted(claim="display_name", display_name="Eve admins") is None
+    assert granted(claim="scp", scp="openid auditors") == (covers([Scope.READ]), None)
+    researchers = Federation("https://issuer", parse_grants("data science=read"))
+    assert researchers.granted({"groups": "data science"}) == (covers([Scope.READ]), None)
+
+
+@pytest.mark.parametrize("verified", [None, False, "true", 1])
+def test_an_address_that_the_issuer_did_not_verify_grants_nothing(verified: object) -> None:
+    """Whoever has an account there may write any address into it."""
+    known = Federation("https://issuer", parse_grants("ann@example.org=admin"), "email")
+    claims = {"email": "ann@example.org", "email_verified": verified}
+    assert known.granted(claims if verified is not None else {"email": "ann@example.org"}) is None
+    assert known.granted({**claims, "email_verified": True}) == (covers([Scope.ADMIN]), None)
+
+
 @pytest.mark.parametrize(
     ("url", "trusted"),
     [

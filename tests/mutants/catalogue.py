@@ -295,6 +295,13 @@ MUTANTS = (
         ("tests/api/test_groups.py::test_equal_steps_of_a_group_stop_at_the_quota",),
     ),
     Mutant(
+        "a repeat within one group is decided again",
+        f"{_SERVICE}/ledger/authorization.py",
+        "        return len(keys) == len(calls) and keys.isdisjoint(self._served)\n",
+        "        return len(keys) == len(calls)\n",
+        ("tests/storage/test_group_walks.py::test_a_group_decides_what_one_after_another_would",),
+    ),
+    Mutant(
         "an allocation comes back after a release",
         f"{_SERVICE}/ledger/model/allocation.py",
         "        return not (self.returned or self.releases or self.totals.open_reservations)\n",
@@ -572,6 +579,16 @@ MUTANTS = (
         "            lists = [grant.datasets for grant in matched if grant.scope is scope]\n",
         "            lists = [grant.datasets for grant in matched]\n",
         ("tests/auth/test_federation.py::test_two_values_together_never_grant_what_neither_does",),
+    ),
+    Mutant(
+        "a group's name with spaces counts as several groups",
+        f"{_SERVICE}/auth/federation.py",
+        "        claim = claim.split() if is_spaced else [claim]\n",
+        "        claim = claim.split()\n",
+        (
+            "tests/auth/test_federation.py"
+            "::test_a_text_with_spaces_is_one_value_where_it_is_no_list_of_scopes",
+        ),
     ),
     # The client.
     Mutant(

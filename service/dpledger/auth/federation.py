@@ -26,6 +26,8 @@ MOST_GRANTS = 200
 MOST_VALUES = 1000
 _DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LISTS_IN_TEXTS = ("scope", "scp")
+"""Claims whose text is a list with spaces between its values (RFC 8693, 4.2; Entra ID)."""
 _BY_STRENGTH = (Scope.ADMIN, Scope.SPEND, Scope.READ)
 
 
@@ -63,9 +65,12 @@ class Federation:
 
         The strongest scope that any value stands for, for the datasets of every value that stands for
         it. A weaker one on other datasets adds nothing: a caller has one list of datasets, and to unite
-        the lists of two scopes would grant the stronger scope on the datasets of the weaker.
+        the lists of two scopes would grant the stronger scope on the datasets of the weaker. An email address
+        that the issuer did not verify stands for nothing.
         """
-        values = _values(_found(claims, self.claim))
+        if self.claim == "email" and claims.get("email_verified") is not True:
+            return None  # some issuers let anybody write any address into an account
+        values = _values(_found(claims, self.claim), self.claim in _LISTS_IN_TEXTS)
         matched = [grant for grant in self.grants if grant.value in values]
         for scope in _BY_STRENGTH:
             lists = [grant.datasets for grant in matched if grant.scope is scope]
@@ -117,9 +122,13 @@ def _found(claims: Mapping[str, Any], name: str) -> object:
     return inner
 
 
-def _values(claim: object) -> frozenset[str]:
-    """The values of a claim: a list of texts, or one text with spaces as ``scope`` has it."""
-    listed = claim.split() if isinstance(claim, str) else claim
-    if not isinstance(listed, list) or len(listed) > MOST_VALUES:
+def _values(claim: object, is_spaced: bool) -> frozenset[str]:
+    """The values of a claim: a list of texts, or one text, which holds several where it lists scopes.
+
+    Some issuers write a list of one group as a text, and groups may have spaces in their names.
+    """
+    if isinstance(claim, str):
+        claim = claim.split() if is_spaced else [claim]
+    if not isinstance(claim, list) or len(claim) > MOST_VALUES:
         return frozenset()
-    return frozenset(each for each in listed if isinstance(each, str))
+    return frozenset(each for each in claim if isinstance(each, str))

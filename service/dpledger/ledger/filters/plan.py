@@ -272,7 +272,8 @@ class PlanFilter(Filter):
         """Each item's share that is used, by what the items add to the Rényi cost of the plan at order 2."""
         assert budget.weights is not None, "a plan keeps the weights of its items"
         shares = np.minimum(_shares(amounts[..., :-1], budget.limits[:-1], 1.0), 1.0)
-        used: Floats = shares @ budget.weights
+        # Not a matrix product, whose last places depend on how many rows there are.
+        used: Floats = (shares * budget.weights).sum(axis=-1)
         return np.where((shares >= 1.0).all(axis=-1), 1.0, used)
 
     def share(self, budget: Budget, amounts: Floats, at: int) -> float:
