@@ -26,15 +26,18 @@ __all__ = [
     "allocation_path",
     "asking",
     "budget_body",
+    "budget_request_path",
     "bulk",
     "changing_budget",
     "costing",
     "dataset_path",
+    "deciding_request",
     "forecasting",
     "getting",
     "opening",
     "opening_partitions",
     "read_answer",
+    "requesting_budget",
     "reserving",
     "returning_allocation",
     "settling",
@@ -42,6 +45,7 @@ __all__ = [
     "spend_body",
     "spending",
     "step_body",
+    "withdrawing_request",
 ]
 
 _GATEWAY_STATUSES = (502, 503, 504)
@@ -222,6 +226,32 @@ def returning_allocation(dataset: str, name: str, reason: str) -> Call:
 def allocation_path(dataset: str, name: str) -> str:
     """The address of an allocation of a dataset's budget."""
     return dataset_path(dataset, f"/allocations/{quote(name, safe='')}")
+
+
+def requesting_budget(dataset: str, reason: str, asked: Mapping[str, Mapping[str, Any] | None]) -> Call:
+    """Ask an admin for one of an ``allocation``, a larger ``quota`` and another ``budget``."""
+    given = {kind: dict(fields) for kind, fields in asked.items() if fields is not None}
+    if len(given) != 1:
+        raise ValueError("give one of allocation, quota and budget")
+    return Call("POST", budget_request_path(dataset), {**given, "reason": reason}, idempotent=True)
+
+
+def deciding_request(dataset: str, request: str, decision: str, reason: str | None) -> Call:
+    """Approve or reject a request for budget."""
+    body = {"decision": decision, **({} if reason is None else {"reason": reason})}
+    return Call("POST", f"{budget_request_path(dataset, request)}/decision", body, idempotent=True)
+
+
+def withdrawing_request(dataset: str, request: str, reason: str | None) -> Call:
+    """Withdraw a request for budget."""
+    body = {} if reason is None else {"reason": reason}
+    return Call("POST", f"{budget_request_path(dataset, request)}/withdrawal", body, idempotent=True)
+
+
+def budget_request_path(dataset: str, request: str | None = None) -> str:
+    """The address of a dataset's requests for budget, or of one."""
+    one = "" if request is None else f"/{quote(request, safe='~')}"
+    return dataset_path(dataset, f"/budget-requests{one}")
 
 
 def opening(name: str, budget: Mapping[str, Any], **settings: Any) -> Call:

@@ -242,6 +242,41 @@ class AsyncDataset:
         call = _calls.returning_allocation(self.name, name, reason)
         return (await self.ledger._send_idempotent(call)).body
 
+    async def request_budget(
+        self,
+        reason: str,
+        *,
+        budget: Mapping[str, Any] | None = None,
+        allocation: Mapping[str, Any] | None = None,
+        quota: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Ask an admin for what the token may not do by itself; see :meth:`Dataset.request_budget`."""
+        asked = {"budget": budget, "allocation": allocation, "quota": quota}
+        call = _calls.requesting_budget(self.name, reason, asked)
+        return (await self.ledger._send_idempotent(call)).body
+
+    def budget_requests(self, state: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Every request for budget, or those in one ``state``."""
+        return self.ledger._pages(_calls.budget_request_path(self.name), state=state)
+
+    async def budget_request(self, request: str) -> dict[str, Any]:
+        """A request for budget by its id: its ``state``, and what was decided."""
+        return await self.ledger._get(_calls.budget_request_path(self.name, request))
+
+    async def decide_budget_request(
+        self, request: str, decision: str, reason: str | None = None
+    ) -> dict[str, Any]:
+        """``approve`` or ``reject`` a request; see :meth:`Dataset.decide_budget_request`."""
+        call = _calls.deciding_request(self.name, request, decision, reason)
+        decided = (await self.ledger._send_idempotent(call)).body
+        warn_of(decided)
+        return decided
+
+    async def withdraw_budget_request(self, request: str, reason: str | None = None) -> dict[str, Any]:
+        """Withdraw a request that this token made."""
+        call = _calls.withdrawing_request(self.name, request, reason)
+        return (await self.ledger._send_idempotent(call)).body
+
     async def verification(self) -> dict[str, Any]:
         """Whether the chain of entries holds and the totals are what they say."""
         return await self.ledger._get(_calls.dataset_path(self.name, "/verification"))

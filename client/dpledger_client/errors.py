@@ -14,6 +14,9 @@ DPLedgerError
 │   │   ├── Unproven             no proven bound covers this
 │   │   └── Unreachable         no parameter meets the target
 │   ├── KeyReused                the idempotency key came before with another request
+│   ├── RequestClosed            a request for budget that was decided before
+│   ├── RequestOutdated          what a request for budget was made for has changed since
+│   ├── TooManyRequests          as many requests for budget are open as may be
 │   ├── ReservationClosed        settled or expired before
 │   ├── LedgerRolledBack         the ledger has lost entries; nothing is granted until that is accepted
 │   └── PreconditionFailed       the state moved on since it was looked at
@@ -66,9 +69,12 @@ __all__ = [
     "PreconditionFailed",
     "QuotaExceeded",
     "Refused",
+    "RequestClosed",
+    "RequestOutdated",
     "ReservationClosed",
     "SampleLost",
     "ServiceFailed",
+    "TooManyRequests",
     "Unauthenticated",
     "Unavailable",
     "UnexpectedAnswer",
@@ -254,6 +260,23 @@ class LedgerRolledBack(Refused):
     """An older copy of the ledger is in its place, or entries were lost: a person must look at it."""
 
 
+class RequestClosed(Refused):
+    """The request for budget was decided before; ``how`` says how."""
+
+    @property
+    def how(self) -> str:
+        """``approved``, ``rejected`` or ``withdrawn``."""
+        return str(self.problem.get("how", ""))
+
+
+class RequestOutdated(Refused):
+    """What a request for budget was made for has changed since: it is to be rejected and made anew."""
+
+
+class TooManyRequests(Refused):
+    """As many requests for budget are open as may be, of this token or in all."""
+
+
 class ReservationClosed(Refused):
     """The reservation was settled or has expired; ``how`` says which."""
 
@@ -394,6 +417,9 @@ _BY_SLUG: dict[str, type[Refused]] = {
     "unproven": Unproven,
     "unreachable": Unreachable,
     "idempotency-key-reused": KeyReused,
+    "request-closed": RequestClosed,
+    "request-outdated": RequestOutdated,
+    "too-many-requests": TooManyRequests,
     "reservation-closed": ReservationClosed,
     "ledger-rolled-back": LedgerRolledBack,
     "precondition-failed": PreconditionFailed,

@@ -312,6 +312,49 @@ class Dataset:
         call = _calls.returning_allocation(self.name, name, reason)
         return self.ledger._send_idempotent(call).body
 
+    def request_budget(
+        self,
+        reason: str,
+        *,
+        budget: Mapping[str, Any] | None = None,
+        allocation: Mapping[str, Any] | None = None,
+        quota: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Ask an admin for what the token may not do by itself, one of three; nothing is charged.
+
+        The request has an ``id`` and a ``state``, which is ``open`` until an admin decides.
+
+        Parameters
+        ----------
+        budget
+            Another budget, such as ``{"accounting": "zcdp", "rho": 0.7}``.
+        allocation
+            A part of a ``shared`` budget: its ``name``, ``epsilon``, ``delta`` and the ``budget`` inside.
+        quota
+            A larger ``fraction`` for the quota of the token's team, with the quota's ``window_seconds``.
+        """
+        asked = {"budget": budget, "allocation": allocation, "quota": quota}
+        return self.ledger._send_idempotent(_calls.requesting_budget(self.name, reason, asked)).body
+
+    def budget_requests(self, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every request for budget, or those that are ``open``, ``approved``, ``rejected``, ``withdrawn``."""
+        return self.ledger._pages(_calls.budget_request_path(self.name), state=state)
+
+    def budget_request(self, request: str) -> dict[str, Any]:
+        """A request for budget by its id: its ``state``, and what was decided."""
+        return self.ledger._get(_calls.budget_request_path(self.name, request))
+
+    def decide_budget_request(self, request: str, decision: str, reason: str | None = None) -> dict[str, Any]:
+        """``approve`` a request, which carries it out, or ``reject`` it and say why; with scope ``admin``."""
+        call = _calls.deciding_request(self.name, request, decision, reason)
+        decided = self.ledger._send_idempotent(call).body
+        warn_of(decided)
+        return decided
+
+    def withdraw_budget_request(self, request: str, reason: str | None = None) -> dict[str, Any]:
+        """Withdraw a request that this token made."""
+        return self.ledger._send_idempotent(_calls.withdrawing_request(self.name, request, reason)).body
+
     def verification(self) -> dict[str, Any]:
         """Whether the chain of entries holds and the totals are what they say."""
         return self.ledger._get(_calls.dataset_path(self.name, "/verification"))

@@ -23,7 +23,7 @@ _EXAMPLE = re.compile(r"```sh\n(?P<command>curl .*?)\n```\n+```text\n(?P<answer>
 _HEADING = re.compile(r"^### `(?P<method>[A-Z]+) (?P<path>/[^`]*)`$", re.MULTILINE)
 _WIDTH = 130
 _LONGEST = 110
-_SECRET = {"actor", "hash", "head", "kid", "owner", "previous", "receipt", "token", "x"}
+_SECRET = {"actor", "by", "hash", "head", "kid", "owner", "previous", "receipt", "token", "x"}
 """What is different in every ledger."""
 
 

@@ -17,7 +17,8 @@ NEEDED = {
         " get /v1/datasets/{dataset}/entries/{sequence}, get /v1/datasets/{dataset}/runs,"
         " get /v1/datasets/{dataset}/verification, get /v1/datasets/{dataset}/export,"
         " get /v1/datasets/{dataset}/deployment, get /v1/datasets/{dataset}/report,"
-        " get /v1/datasets/{dataset}/quotas,"
+        " get /v1/datasets/{dataset}/quotas, get /v1/datasets/{dataset}/budget-requests,"
+        " get /v1/datasets/{dataset}/budget-requests/{request},"
         " get /v1/datasets/{dataset}/partitions, get /v1/datasets/{dataset}/partitions/{partition},"
         " post /v1/datasets/{dataset}/forecast,"
         " get /v1/datasets/{dataset}/reservations, get /v1/reservations/{reservation}"
@@ -25,11 +26,14 @@ NEEDED = {
     "spend": (
         "post /v1/authorizations, post /v1/datasets/{dataset}/allocations,"
         " post /v1/datasets/{dataset}/allocations/{allocation}/return,"
+        " post /v1/datasets/{dataset}/budget-requests,"
+        " post /v1/datasets/{dataset}/budget-requests/{request}/withdrawal,"
         " post /v1/datasets/{dataset}/authorizations, post /v1/datasets/{dataset}/reservations,"
         " post /v1/reservations/{reservation}/settlement"
     ),
     "admin": (
         "post /v1/datasets, post /v1/datasets/{dataset}/budget-changes, post /v1/datasets/{dataset}/quotas,"
+        " post /v1/datasets/{dataset}/budget-requests/{request}/decision,"
         " post /v1/datasets/{dataset}/partitions, post /v1/datasets/{dataset}/rollback-acceptances,"
         " post /v1/tokens, get /v1/tokens, delete /v1/tokens/{token}"
     ),
@@ -42,6 +46,7 @@ PLACES = {
     "allocation": "a",
     "partition": "a",
     "sequence": "1",
+    "request": "adult~1",
     "reservation": "adult~1",
     "token": "a",
 }

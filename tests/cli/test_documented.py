@@ -21,6 +21,8 @@ WANTED = {
     *("partition open", "partition list", "partition show", "reservation list", "reservation settle"),
     *("allocation create", "allocation list", "allocation show", "allocation return"),
     *("quota set", "quota remove", "quota list"),
+    *("request open", "request list", "request show"),
+    *("request approve", "request reject", "request withdraw"),
 }
 
 

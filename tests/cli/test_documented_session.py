@@ -100,6 +100,7 @@ BEFORE: dict[str, Scene] = {
     "partition open trips": _open("trips", {"accounting": "zcdp", "rho": 0.5}),
     "partition list trips": _spend("trips", "trip", {"releases": [STEP]}, run="taxi", partition="2026-01"),
     "reservation list adult": _reserve_of_adult,
+    "request open parks --budget zcdp:rho=0.03": _open("parks", {"accounting": "zcdp", "rho": 0.02}),
     "allocation create census": _open("census", {"accounting": "shared", "epsilon": 3.0, "delta": 1e-5}),
     "allocation list census": _part_of_census,
 }

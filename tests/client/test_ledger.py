@@ -31,6 +31,8 @@ from dpledger_client import (
     Poisson,
     PreconditionFailed,
     Release,
+    RequestClosed,
+    RequestOutdated,
     ReservationClosed,
     Unauthenticated,
     Unproven,
@@ -525,3 +527,32 @@ def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
     with pytest.raises(InvalidRequest, match="allocations"):
         dataset.run("job").release(STEP, np.zeros(2))
     assert dataset.verification()["valid"]
+
+
+def test_budget_is_requested_and_an_admin_decides(ledger: Ledger, dataset: Dataset) -> None:
+    before = dataset.budget()
+    with pytest.raises(ValueError, match="one of allocation, quota and budget"):
+        dataset.request_budget("nothing")
+    rho = 2 * before.limit["rho"]
+    asked = dataset.request_budget("another year", budget={"accounting": "zcdp", "rho": rho})
+    assert (asked["state"], asked["kind"], asked["reason"]) == ("open", "budget", "another year")
+    assert dataset.budget().limit == before.limit
+    assert [each["id"] for each in dataset.budget_requests(state="open")] == [asked["id"]]
+
+    approved = dataset.decide_budget_request(asked["id"], "approve")
+    assert dataset.budget().limit["rho"] == rho
+    assert dataset.budget_request(asked["id"])["decision"] == approved["decision"]
+    with pytest.raises(RequestClosed) as closed:
+        dataset.withdraw_budget_request(asked["id"])
+    assert closed.value.how == "approved"
+
+    outdated = dataset.request_budget("more", budget={"accounting": "zcdp", "rho": 3 * rho})
+    lower = dataset.request_budget("less", budget={"accounting": "zcdp", "rho": rho / 2})
+    with pytest.warns(BudgetWarning, match="largest that was ever in force"):
+        dataset.decide_budget_request(lower["id"], "approve", "it is over")
+    with pytest.raises(RequestOutdated):
+        dataset.decide_budget_request(outdated["id"], "approve")
+    withdrawn = dataset.withdraw_budget_request(outdated["id"], "not needed")
+    assert withdrawn["decision"]["reason"] == "not needed"
+    assert dataset.verification()["valid"]
+    assert ledger.dataset(dataset.name).budget().limit["rho"] == rho / 2

@@ -680,6 +680,55 @@ MUTANTS = (
         ("tests/client/optimizers/test_moments.py::test_gradients_in_scaled_columns_are_clipped_there",),
     ),
     Mutant(
+        "a request for budget is approved twice",
+        f"{_SERVICE}/ledger/requests.py",
+        "    if request.state is not RequestState.OPEN:\n",
+        "    if request.state in (RequestState.REJECTED, RequestState.WITHDRAWN):\n",
+        (
+            "tests/api/test_budget_requests.py::test_a_request_is_decided_once",
+            "tests/reliability/test_request_races.py"
+            "::test_two_admins_who_approve_one_request_carry_it_out_once",
+        ),
+        quick=True,
+    ),
+    Mutant(
+        "a spend token approves a request for budget",
+        f"{_SERVICE}/api/routes/budget_requests.py",
+        "@require_scope(\n    Scope.ADMIN,\n",
+        "@require_scope(\n    Scope.SPEND,\n",
+        (
+            "tests/api/test_budget_requests.py::test_only_an_admin_decides_and_only_the_requester_withdraws",
+            "tests/api/test_scopes.py::test_a_token_opens_what_its_scope_includes",
+        ),
+        quick=True,
+    ),
+    Mutant(
+        "an approval carries out more than was asked and replays",
+        f"{_SERVICE}/ledger/model/budget_request.py",
+        "    return same_moment and asked == (entry.kind, entry.detail)\n",
+        "    return same_moment and asked[0] is entry.kind\n",
+        (
+            "tests/ledger/test_budget_request.py"
+            "::test_an_approval_whose_effect_is_not_what_was_asked_breaks_the_ledger",
+        ),
+    ),
+    Mutant(
+        "an approval lowers a budget that was raised meanwhile",
+        f"{_SERVICE}/ledger/requests.py",
+        "    if unit.budget_changed_since(request.sequence):\n",
+        "    if unit.budget_changed_since(unit.state.sequence):\n",
+        ("tests/api/test_budget_requests.py::test_a_request_is_outdated_once_what_it_changes_has_changed",),
+    ),
+    Mutant(
+        "a request that does not fit is closed by its approval",
+        f"{_SERVICE}/ledger/unit_of_work.py",
+        "            if isinstance(refused, Refused):\n                return refused\n",
+        "            if isinstance(refused, Refused):\n"
+        "                self.decide_request(request, RequestState.APPROVED, reason, actor)\n"
+        "                return refused\n",
+        ("tests/api/test_budget_requests.py::test_an_approval_that_does_not_fit_leaves_the_request_open",),
+    ),
+    Mutant(
         "a replaced record moves sufficient statistics no more than an added one",
         f"{_CLIENT}/optimizers/support/moments.py",
         'square = 2.0 if adjacency == "add-remove" else 6.0',

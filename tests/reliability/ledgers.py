@@ -43,6 +43,20 @@ def allocation(name: str, part: str, key: str) -> Ask:
     return Ask(f"/v1/datasets/{name}/allocations", body, key)
 
 
+def requested_allocation(name: str, part: str, key: str) -> Ask:
+    """The same tenth, asked of an admin."""
+    asked = allocation(name, part, key).body
+    return Ask(f"/v1/datasets/{name}/budget-requests", {"allocation": asked, "reason": "a study"}, key)
+
+
+def decided_request(name: str, request: str, decision: str, key: str) -> Ask:
+    """What an admin decides, or with ``withdraw`` what the requester does."""
+    here = f"/v1/datasets/{name}/budget-requests/{request}"
+    if decision == "withdraw":
+        return Ask(f"{here}/withdrawal", {"reason": "as agreed"}, key)
+    return Ask(f"{here}/decision", {"decision": decision, "reason": "as agreed"}, key)
+
+
 def allocated_step(name: str, part: str, key: str) -> Ask:
     """A step of so much that ten fit into an allocation."""
     step = {"run": "run", "releases": [{"mechanism": "zcdp", "rho": PART_RHO}], "allocation": part}

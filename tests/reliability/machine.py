@@ -15,6 +15,7 @@ from tests.reliability.model import (
     Hold,
     Ledger,
     Part,
+    Requested,
     SharedLedger,
     budget_fields,
     limit_rho,
@@ -28,6 +29,8 @@ SLACK = 1e-9
 
 STEPS_BETWEEN_AUDITS = 5
 PARTS = ("north", "south", "east")
+MOST_OPEN = 20
+"""How many requests one token may have open in one dataset."""
 TEAM = "lab"
 """That of the token that asks for everything."""
 units = st.integers(1, 12)
@@ -63,6 +66,13 @@ def shared_budget(tenths: int, millionths: int) -> dict[str, Any]:
     }
 
 
+def part_of_budget(part: str, tenths: int, millionths: int) -> dict[str, Any]:
+    """An allocation as it is asked for."""
+    amounts = shared_budget(tenths, millionths)
+    kind = {"accounting": "zcdp"}
+    return {"name": part, "epsilon": amounts["epsilon"], "delta": amounts["delta"], "budget": kind}
+
+
 class LedgerMachine(RuleBasedStateMachine):
     """Every rule sends one request and says beforehand, from the model, what the answer must be."""
 
@@ -77,6 +87,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.closed: list[str] = []
         self.overdue: set[str] = set()
         self.swept: set[str] = set()
+        self.requests: dict[str, Requested] = {}
+        self.closed_requests: list[str] = []
         self.decided: list[Asked] = []
         self.touched: set[str] = set()
         self.changed: set[str] = set()
@@ -153,16 +165,19 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger, part = self.ledgers[name], self.fresh("part")
         assert isinstance(ledger, SharedLedger)
         granted = ledger.allocates(tenths, millionths)
-        given = {**shared_budget(tenths, millionths), "budget": {"accounting": "zcdp"}, "name": part}
-        del given["accounting"]
+        given = part_of_budget(part, tenths, millionths)
         answer = self.decide(
             replica, Ask(f"/v1/datasets/{name}/allocations", given, self.fresh("key")), granted
         )
         if granted:
-            unit = answer.body["budget"]["rho"] / (ROOM + 0.5)
-            ledger.allocations[part] = Part(tenths, millionths, unit)
-            ledger.note("allocated")
+            self.note_allocation(name, part, tenths, millionths, answer.body["budget"]["rho"])
         self.touched.add(name)
+
+    def note_allocation(self, name: str, part: str, tenths: int, millionths: int, rho: float) -> None:
+        ledger = self.ledgers[name]
+        assert isinstance(ledger, SharedLedger)
+        ledger.allocations[part] = Part(tenths, millionths, rho / (ROOM + 0.5))
+        ledger.note("allocated")
 
     @precondition(lambda self: self.shared_names())
     @rule(pick=picks, part_pick=picks, replica=replica_numbers)
@@ -290,8 +305,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert self.send(replica, request).status == 422, "a plan is lowered, never raised"
             return
         self.decide(replica, request, granted=True)
-        self.ledgers[name].limit = limit
-        self.ledgers[name].note("budget-changed")
+        self.ledgers[name].change_limit(limit)
         self.touched.add(name)
 
     @rule(pick=picks, limit=limits, replica=replica_numbers)
@@ -348,6 +362,121 @@ class LedgerMachine(RuleBasedStateMachine):
         self.decide(replica, request, granted=True)
         ledger.limit_use(None if quota is None else Fraction(quota))
         ledger.note("quota-changed")
+
+    def ask_for(self, replica: int, wanted: Requested, asked: dict[str, Any]) -> None:
+        """Ask an admin, who is the same here: nothing is charged, whatever is asked."""
+        if sum(each.dataset == wanted.dataset for each in self.requests.values()) >= MOST_OPEN:
+            return
+        body = {wanted.kind: asked, "reason": "as agreed"}
+        path = f"/v1/datasets/{wanted.dataset}/budget-requests"
+        answer = self.decide(replica, Ask(path, body, self.fresh("key")), granted=True)
+        self.requests[answer.body["id"]] = wanted
+        self.ledgers[wanted.dataset].note("budget-requested")
+
+    @rule(pick=picks, limit=limits, replica=replica_numbers)
+    def request_limit(self, pick: int, limit: int, replica: int) -> None:
+        name = self.pick_dataset(pick)
+        ledger = self.ledgers[name]
+        limit = min(limit, ledger.limit) if ledger.planned else limit
+        wanted = Requested(name, "budget", (limit,), budget_number=ledger.budget_number)
+        self.ask_for(replica, wanted, self.other_limit(name, limit))
+        self.touched.add(name)
+
+    @precondition(lambda self: self.shared_names())
+    @rule(pick=picks, tenths=st.integers(1, 6), millionths=st.integers(1, 6), replica=replica_numbers)
+    def request_allocation(self, pick: int, tenths: int, millionths: int, replica: int) -> None:
+        names = self.shared_names()
+        name, part = names[pick % len(names)], self.fresh("part")
+        wanted = Requested(name, "allocation", (tenths, millionths), part)
+        self.ask_for(replica, wanted, part_of_budget(part, tenths, millionths))
+        self.touched.add(name)
+
+    @rule(pick=picks, quota=st.sampled_from([0.375, 0.625]), replica=replica_numbers)
+    def request_quota(self, pick: int, quota: float, replica: int) -> None:
+        """A larger quota can be asked for, and nothing else."""
+        name = self.pick_dataset(pick)
+        present = self.ledgers[name].quota
+        if present is not None and present < quota:
+            self.ask_for(replica, Requested(name, "quota", Fraction(quota)), {"fraction": quota})
+        else:
+            body = {"quota": {"fraction": quota}, "reason": "as agreed"}
+            path = f"/v1/datasets/{name}/budget-requests"
+            answer = self.send(replica, Ask(path, body, self.fresh("key")))
+            expected = (404, "not-found") if present is None else (422, "invalid-input")
+            assert (answer.status, answer.problem) == expected, answer
+        self.touched.add(name)
+
+    @precondition(lambda self: self.requests)
+    @rule(pick=picks, replica=replica_numbers)
+    def approve(self, pick: int, replica: int) -> None:
+        """What was asked is carried out, or refused as the call itself would be, and stays open."""
+        asked_id = sorted(self.requests)[pick % len(self.requests)]
+        wanted = self.requests[asked_id]
+        ledger = self.ledgers[wanted.dataset]
+        request = self.decision(asked_id, wanted, "approve")
+        self.touched.add(wanted.dataset)
+        if self.is_outdated(wanted):
+            answer = self.send(replica, request)
+            assert (answer.status, answer.problem) == (409, "request-outdated"), answer
+            return
+        fits = True
+        if isinstance(ledger, SharedLedger) and isinstance(wanted.amounts, tuple) and wanted.part:
+            fits = ledger.allocates(*wanted.amounts)
+        answer = self.decide(replica, request, fits)
+        if fits:
+            ledger.note("request-approved")
+            self.carry_out(wanted, answer)
+            self.close_request(asked_id)
+
+    def is_outdated(self, wanted: Requested) -> bool:
+        """Whether what was asked would change something else than was seen then."""
+        ledger = self.ledgers[wanted.dataset]
+        if isinstance(wanted.amounts, Fraction):
+            return ledger.quota is None or ledger.quota >= wanted.amounts
+        return wanted.kind == "budget" and wanted.budget_number != ledger.budget_number
+
+    def carry_out(self, wanted: Requested, answer: Heard) -> None:
+        ledger = self.ledgers[wanted.dataset]
+        if isinstance(wanted.amounts, Fraction):
+            ledger.limit_use(wanted.amounts)
+            ledger.note("quota-changed")
+        elif wanted.kind == "budget":
+            ledger.change_limit(*wanted.amounts)
+        else:
+            tenths, millionths = wanted.amounts
+            rho = answer.body["asked"]["budget"]["rho"]
+            self.note_allocation(wanted.dataset, wanted.part, tenths, millionths, rho)
+
+    def decision(self, asked_id: str, wanted: Requested, decision: str) -> Ask:
+        path = f"/v1/datasets/{wanted.dataset}/budget-requests/{asked_id}/decision"
+        return Ask(path, {"decision": decision, "reason": "as agreed"}, self.fresh("key"))
+
+    def close_request(self, asked_id: str) -> None:
+        del self.requests[asked_id]
+        self.closed_requests.append(asked_id)
+
+    @precondition(lambda self: self.requests)
+    @rule(pick=picks, withdrawn=st.booleans(), replica=replica_numbers)
+    def turn_down(self, pick: int, withdrawn: bool, replica: int) -> None:
+        asked_id = sorted(self.requests)[pick % len(self.requests)]
+        wanted = self.requests[asked_id]
+        request = self.decision(asked_id, wanted, "reject")
+        if withdrawn:
+            path = f"/v1/datasets/{wanted.dataset}/budget-requests/{asked_id}/withdrawal"
+            request = Ask(path, {"reason": "not needed"}, request.key)
+        self.decide(replica, request, granted=True)
+        self.ledgers[wanted.dataset].note("request-withdrawn" if withdrawn else "request-rejected")
+        self.close_request(asked_id)
+        self.touched.add(wanted.dataset)
+
+    @precondition(lambda self: self.closed_requests)
+    @rule(pick=picks, decision=st.sampled_from(["approve", "reject"]), replica=replica_numbers)
+    def decide_what_is_closed(self, pick: int, decision: str, replica: int) -> None:
+        asked_id = self.closed_requests[pick % len(self.closed_requests)]
+        name = asked_id.rpartition("~")[0]
+        answer = self.send(replica, self.decision(asked_id, Requested(name, "budget", ()), decision))
+        assert (answer.status, answer.problem) == (409, "request-closed"), answer
+        self.touched.add(name)
 
     @rule(
         chosen=st.lists(st.tuples(picks, picks, units), min_size=1, max_size=4),
@@ -440,6 +569,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for name in sorted(self.changed):
             self.check_entries(name)
             self.check_runs(name)
+            self.check_requests(name)
             verdict = self.look(name, "verification").body
             assert (verdict["valid"], verdict["problems"]) == (True, [])
         self.changed.clear()
@@ -488,6 +618,11 @@ class LedgerMachine(RuleBasedStateMachine):
         shown = {run["run"]: rho_of(run["spent"]) / UNIT for run in self.look(name, "runs").body["items"]}
         for run, spent in self.ledgers[name].runs.items():
             assert spent <= shown[run] <= spent + SLACK
+
+    def check_requests(self, name: str) -> None:
+        shown = self.look(name, "budget-requests?state=open&limit=1000").body["items"]
+        open_here = [asked_id for asked_id, each in self.requests.items() if each.dataset == name]
+        assert [each["id"] for each in shown] == sorted(open_here, key=lambda each: int(each.split("~")[1]))
 
     def check_entries(self, name: str) -> None:
         entries = self.look(name, "entries?limit=1000").body["items"]

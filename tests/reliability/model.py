@@ -49,6 +49,17 @@ class Hold:
 
 
 @dataclass
+class Requested:
+    """An open request for budget; ``amounts`` are a limit, tenths and millionths, or a quota."""
+
+    dataset: str
+    kind: str
+    amounts: tuple[int, ...] | Fraction
+    part: str = ""
+    budget_number: int = 0
+
+
+@dataclass
 class Ledger:
     """One dataset: what is committed (spent or held) on the whole and on each partition.
 
@@ -68,6 +79,7 @@ class Ledger:
     quota: Fraction | None = None
     quota_use: int = 0
     quota_number: int = 0
+    budget_number: int = 0
     shared = False
 
     def step_fields(self, run: str, units: int, part: str | None) -> dict[str, Any]:
@@ -115,6 +127,12 @@ class Ledger:
         if self.quota is None:
             self.quota_use, self.quota_number = 0, self.quota_number + 1
         self.quota = quota
+
+    def change_limit(self, limit: int) -> None:
+        """Another limit; what was asked of the one before is outdated."""
+        self.limit = limit
+        self.budget_number += 1
+        self.note("budget-changed")
 
     def remaining(self) -> Fraction:
         """What a record with the heaviest burden has left of the dataset's budget, in units."""

@@ -14,9 +14,11 @@ from tests.reliability.ledgers import (
     authorization,
     check_ledger,
     check_shared,
+    decided_request,
     look,
     open_dataset,
     open_shared,
+    requested_allocation,
     step,
 )
 from tests.reliability.model import limit_rho
@@ -123,6 +125,45 @@ def test_an_altered_allocation_is_found_out(
     assert {ask(clean, token, request).status for request in requests} == {201}
     check_shared(clean, token, name, tenths=1, allocated=1, authorized=1)
     alter(intruder, name, SHARED_ALTERATIONS[what])
+
+    verdict = look(clean, token, name, "verification")
+    assert verdict["valid"] is False
+    assert verdict["problems"]
+
+
+REQUEST_ALTERATIONS = {
+    "what was requested": "UPDATE budget_requests SET asked = replace(asked, '0.1', '0.2')"
+    f" WHERE {THIS} AND state = 1",
+    "who requested it": f"UPDATE budget_requests SET actor = 'eve' WHERE {THIS} AND state = 1",
+    "what became of it": "UPDATE budget_requests SET state = 0, decided_at = NULL"
+    f" WHERE {THIS} AND state = 1",
+    "who approved it": f"UPDATE budget_requests SET decided_by = 'eve' WHERE {THIS} AND state = 1",
+    "that it was requested": f"DELETE FROM budget_requests WHERE {THIS} AND state = 1",
+    "an open one": f"UPDATE budget_requests SET state = 1, decided_at = 9 WHERE {THIS} AND state = 0",
+    "the entry of the request": "UPDATE entries SET detail = replace(detail, '0.1', '0.2')"
+    f" WHERE {THIS} AND sequence = 2",
+    "the entry of its approval": "UPDATE entries SET detail = replace(detail, '2', '3')"
+    f" WHERE {THIS} AND sequence = 4",
+    "the kind of its approval": f"UPDATE entries SET kind = 14 WHERE {THIS} AND sequence = 4",
+    "what its approval carried out": f"DELETE FROM entries WHERE {THIS} AND sequence = 5",
+    "that there are requests": "UPDATE datasets SET governed_at = NULL WHERE name = :name",
+}
+
+
+@pytest.mark.parametrize("what", REQUEST_ALTERATIONS)
+def test_an_altered_request_for_budget_is_found_out(
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine, what: str
+) -> None:
+    name, token = what.replace(" ", "-"), database_target.token
+    open_shared(clean, token, name, tenths=3)
+    requests = [
+        requested_allocation(name, "part", "first"),
+        requested_allocation(name, "other", "second"),
+        decided_request(name, f"{name}~2", "approve", "yes"),
+    ]
+    assert {ask(clean, token, request).status for request in requests} == {201}
+    check_shared(clean, token, name, tenths=1, allocated=1, **{"budget-requested": 2, "request-approved": 1})
+    alter(intruder, name, REQUEST_ALTERATIONS[what])
 
     verdict = look(clean, token, name, "verification")
     assert verdict["valid"] is False

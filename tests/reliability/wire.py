@@ -99,10 +99,14 @@ def ask(port: int, token: str, request: Ask) -> Heard:
         line.close()
 
 
-def volley(ports: Sequence[int], token: str, requests: Iterable[Ask]) -> list[Heard | None]:
-    """Send all requests, dealt out over the processes, then read the answers; None where none came."""
+def volley(ports: Sequence[int], token: str | Sequence[str], requests: Iterable[Ask]) -> list[Heard | None]:
+    """Send all requests, dealt out over the processes, then read the answers; None where none came.
+
+    Of several tokens, each request shows the next.
+    """
     chosen = list(requests)
-    lines = [_line(port, token) for _, port in zip(chosen, itertools.cycle(ports), strict=False)]
+    shown = itertools.cycle([token] if isinstance(token, str) else token)
+    lines = [_line(port, each) for _, port, each in zip(chosen, itertools.cycle(ports), shown, strict=False)]
     for line, request in zip(lines, chosen, strict=True):
         _send(line, request)
     return [_heard(line) for line in lines]

@@ -170,6 +170,10 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
         "allocated": 9,
         "allocation-returned": 10,
         "quota-changed": 11,
+        "budget-requested": 12,
+        "request-approved": 13,
+        "request-rejected": 14,
+        "request-withdrawn": 15,
     }
 
 

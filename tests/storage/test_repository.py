@@ -9,13 +9,16 @@ from sqlalchemy import text
 
 from dpledger.ledger.errors import AlreadyExists, KeyInFlight, NotFound, ReservationClosed
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import DECIDED_AS, RequestKind, request_of
 from dpledger.ledger.model.commands import (
     AcceptRollback,
     Authorize,
     ChangeBudget,
     ChangeQuota,
+    DecideRequest,
     Expire,
     OpenPartitions,
+    RequestBudget,
     Reservation,
     Reserve,
     Settle,
@@ -140,7 +143,12 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
             held = transaction.reservation(state.dataset_id, held_at)
             state = taken(transaction, state, close(held), 14)
         state = taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
-        taken(transaction, state, ChangeQuota("läb", 0.1 + 0.2, 60, "agreed"), 16)
+        state = taken(transaction, state, ChangeQuota("läb", 0.1 + 0.2, 60, "agreed"), 16)
+        asked = '{"fraction":0.30000000000000004,"reason":"läb"}'
+        for number, decision in enumerate(DECIDED_AS):
+            state = taken(transaction, state, RequestBudget(RequestKind.QUOTA, asked), 17)
+            request = request_of(new[-1].entry)
+            state = taken(transaction, state, DecideRequest(request, decision, "—" * number or None), 18)
     return new
 
 

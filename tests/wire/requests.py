@@ -95,6 +95,7 @@ def session() -> Iterator[Request]:
     yield from _tune(post)
     yield from _report()
     yield from _limit(post)
+    yield from _ask(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -446,3 +447,33 @@ def _limit(post: Any) -> Iterator[Request]:
         yield post("/v1/authorizations", {"mode": mode, "items": [item, item]}, bearer="ranking")
     for what in ("/entries", "/runs", "/verification"):
         yield Request("GET", here + what)
+
+
+def _ask(post: Any) -> Iterator[Request]:
+    """Requests for budget, and what an admin decides of them."""
+    here = "/v1/datasets/asked"
+    yield post("/v1/datasets", {"name": "asked", "budget": SHARED})
+    yield post("/v1/tokens", {"scopes": ["spend"], "team": "search"}, key="search")
+    part = {"name": "study", "epsilon": 1.0, "delta": 1e-6, "budget": {"accounting": "zcdp"}}
+    raised = {"budget": {**SHARED, "epsilon": 4.0}, "reason": "another year"}
+    ask = post(f"{here}/budget-requests", {"allocation": part, "reason": "a study"}, bearer="search")
+    yield from (ask, ask)
+    for body in (raised, {"quota": {"fraction": 0.5}, "reason": "more"}, {"reason": "nothing"}):
+        yield post(f"{here}/budget-requests", body, bearer="search")
+    yield post(f"{here}/quotas", {"team": "search", "fraction": 0.1, "reason": "a trial"})
+    yield post(f"{here}/budget-requests", {"quota": {"fraction": 0.5}, "reason": "more"}, bearer="search")
+    for request, decision in (("asked~2", "approve"), ("asked~3", "approve"), ("asked~3", "reject")):
+        body = {"decision": decision, "reason": "seen"}
+        yield post(f"{here}/budget-requests/{request}/decision", body, advance=60.0)
+    yield post(f"{here}/budget-requests/asked~5/decision", {"decision": "reject"})
+    yield post(f"{here}/budget-requests/asked~5/decision", {"decision": "approve"}, bearer="search")
+    yield post(f"{here}/budget-requests/asked~5/withdrawal", {})
+    yield post(f"{here}/budget-requests/asked~5/withdrawal", {"reason": "not needed"}, bearer="search")
+    large = {"allocation": {**part, "name": "large", "epsilon": 4.0}, "reason": "all of it"}
+    yield post(f"{here}/budget-requests", large, bearer="search")
+    for decision in ("approve", "reject"):
+        yield post(f"{here}/budget-requests/asked~11/decision", {"decision": decision, "reason": "seen"})
+    for what in ("budget-requests", "budget-requests?state=open", "budget-requests?limit=1"):
+        yield Request("GET", f"{here}/{what}")
+    for what in ("budget-requests/asked~2", "budget-requests/asked~1", "entries", "verification", "budget"):
+        yield Request("GET", f"{here}/{what}")

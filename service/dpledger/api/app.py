@@ -22,6 +22,7 @@ from dpledger.api.metrics import Metrics
 from dpledger.api.routes import (
     allocations,
     authorizations,
+    budget_requests,
     costs,
     datasets,
     deployments,
@@ -50,6 +51,7 @@ __all__ = ["LedgerApp", "create_app"]
 _ROUTES = (
     allocations,
     authorizations,
+    budget_requests,
     costs,
     datasets,
     deployments,

@@ -19,6 +19,7 @@ from dpledger.ledger.decide import Refused
 from dpledger.ledger.model.entries import Charge, identifier, moment, quoted
 from dpledger.ledger.ports import KeptGrant
 from dpledger.ledger.quotas import quota_fields
+from dpledger.ledger.reader import request_fields
 from dpledger.ledger.receipts import Signer, grant_statement
 from dpledger.ledger.results import (
     AllocationOpening,
@@ -33,6 +34,8 @@ from dpledger.ledger.results import (
     ListResult,
     PartitionOpening,
     QuotaChange,
+    RequestApproval,
+    RequestRecord,
     ReservationGrant,
     Result,
     RollbackAcceptance,
@@ -384,6 +387,21 @@ def _quota_change_fields(result: QuotaChange) -> dict[str, Any]:
         return {**named, "team": result.team, "fraction": None, "window_seconds": result.window_seconds}
     shown = quota_fields(result.quota, result.budget, result.entry.at_us)
     return {**named, **shown, "sequence": result.entry.sequence, "since": result.quota.sequence}
+
+
+@_fields.register
+def _request_fields(result: RequestRecord) -> dict[str, Any]:
+    return request_fields(result.dataset, result.request)
+
+
+@_fields.register
+def _approval_fields(result: RequestApproval) -> dict[str, Any]:
+    return {
+        **request_fields(result.dataset, result.request),
+        "remaining": result.remaining,
+        "guarantee": result.guarantee,
+        "warnings": result.warnings,
+    }
 
 
 @_fields.register

@@ -15,6 +15,7 @@ from dpledger.cli.queries import calibrate, convert, cost, forecast
 from dpledger.cli.quotas import quotas
 from dpledger.cli.registry import registry
 from dpledger.cli.report import report
+from dpledger.cli.requests import requests
 from dpledger.cli.reservations import reservations
 from dpledger.cli.serve import migrate, serve
 from dpledger.cli.tokens import tokens
@@ -55,6 +56,7 @@ app.add_typer(partitions, name="partition")
 app.add_typer(reservations, name="reservation")
 app.add_typer(allocations, name="allocation")
 app.add_typer(quotas, name="quota")
+app.add_typer(requests, name="request")
 
 
 def main() -> None:

@@ -27,6 +27,8 @@ from dpledger.cli.remote import Remote
 from dpledger.ledger.clock import SystemClock
 from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.marks import HighWaterMarks, Mark
+from dpledger.ledger.model.budget_request import RequestState
+from dpledger.ledger.model.entries import parse_identifier
 from dpledger.ledger.ports import EntryFilter, IdempotentRequest
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
@@ -269,6 +271,36 @@ class Direct:
         """Set, change or remove a team's quota."""
         with contextlib.closing(self._application()) as application:
             return application.change_quota(name, body, key)
+
+    def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of requests for budget."""
+        with self._reading() as reader:
+            chosen = None if state is None else RequestState(state)
+            found = reader.budget_requests(name, number_after(cursor), limit + 1, chosen)
+            return page(found, limit, lambda item: item["sequence"])
+
+    def budget_request(self, name: str, request: str) -> Fields:
+        """One request for budget."""
+        with self._reading() as reader:
+            found = parse_identifier(request)
+            if found is None or found[0] != name:
+                raise NotFound("request", request)
+            return reader.budget_request(name, found[1])
+
+    def request_budget(self, name: str, body: Fields, key: str) -> Fields:
+        """Ask an admin for budget, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.request_budget(name, body, key)
+
+    def decide_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Approve or reject a request for budget."""
+        with contextlib.closing(self._application()) as application:
+            return application.decide_request(name, request, body, key)
+
+    def withdraw_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Withdraw a request for budget."""
+        with contextlib.closing(self._application()) as application:
+            return application.withdraw_request(name, request, body, key)
 
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret: whoever has the database and its key file may make the first."""

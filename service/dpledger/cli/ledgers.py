@@ -155,6 +155,26 @@ class Ledger(Protocol):
         """Set, change or remove a team's quota."""
         ...
 
+    def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of requests for budget."""
+        ...
+
+    def budget_request(self, name: str, request: str) -> Fields:
+        """One request for budget."""
+        ...
+
+    def request_budget(self, name: str, body: Fields, key: str) -> Fields:
+        """Ask an admin for budget."""
+        ...
+
+    def decide_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Approve or reject a request for budget."""
+        ...
+
+    def withdraw_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Withdraw a request for budget."""
+        ...
+
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret; ``new_keys`` makes a key file although there are tokens of another."""
         ...

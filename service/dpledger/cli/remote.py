@@ -201,6 +201,27 @@ class Remote:
         """Set, change or remove a team's quota."""
         return self._send_idempotent(f"{_dataset(name)}/quotas", body, key)
 
+    def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
+        """A page of requests for budget."""
+        chosen = _drop_none(state=state, limit=limit, next=cursor)
+        return self._json("GET", f"{_dataset(name)}/budget-requests", params=chosen)
+
+    def budget_request(self, name: str, request: str) -> Fields:
+        """One request for budget."""
+        return self._json("GET", _request(name, request))
+
+    def request_budget(self, name: str, body: Fields, key: str) -> Fields:
+        """Ask an admin for budget."""
+        return self._send_idempotent(f"{_dataset(name)}/budget-requests", body, key)
+
+    def decide_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Approve or reject a request for budget."""
+        return self._send_idempotent(f"{_request(name, request)}/decision", body, key)
+
+    def withdraw_request(self, name: str, request: str, body: Fields, key: str) -> Fields:
+        """Withdraw a request for budget."""
+        return self._send_idempotent(f"{_request(name, request)}/withdrawal", body, key)
+
     def create_token(self, body: Fields, key: str, *, new_keys: bool) -> Fields:
         """A token with its secret."""
         if new_keys:
@@ -281,6 +302,10 @@ def _drop_none(**values: Any) -> dict[str, Any]:
 
 def _dataset(name: str) -> str:
     return f"/v1/datasets/{_segment('dataset', name)}"
+
+
+def _request(name: str, request: str) -> str:
+    return f"{_dataset(name)}/budget-requests/{_segment('request', request)}"
 
 
 def _segment(kind: str, name: str) -> str:

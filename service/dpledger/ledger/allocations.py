@@ -17,13 +17,13 @@ from dpledger.ledger.ports import IdempotentRequest, Transaction
 from dpledger.ledger.results import AllocationOpening, AllocationRefusal, AllocationReturn, StoredResult
 from dpledger.ledger.unit_of_work import UnitOfWork
 
-__all__ = ["allocate", "compose_allocation", "return_allocation"]
+__all__ = ["allocate", "check_allocates", "compose_allocation", "return_allocation"]
 
 
 def compose_allocation(executor: IdempotentExecutor, name: str, asked: NewAllocation) -> None:
     """Make the budget of an allocation ahead of its request: a plan is composed once, and then known."""
     shared, adjacency = executor.charger.rule(name)
-    _check_allocates(name, shared)
+    check_allocates(name, shared)
     inner_budget(asked.budget, asked.epsilon, asked.delta, adjacency)
 
 
@@ -32,17 +32,17 @@ def allocate(
 ) -> AllocationOpening | AllocationRefusal | StoredResult:
     """Open an allocation; its budget is made before the lock, since a plan takes long to compose."""
     shared, adjacency = executor.charger.rule(name)
-    _check_allocates(name, shared)
+    check_allocates(name, shared)
     budget = inner_budget(asked.budget, asked.epsilon, asked.delta, adjacency)
     warnings = _plan_warnings(asked.budget, budget, adjacency)
 
     def work(_transaction: Transaction, unit: UnitOfWork) -> AllocationOpening | AllocationRefusal:
         own = budget
-        _check_allocates(name, unit.state.budget)
+        check_allocates(name, unit.state.budget)
         if unit.state.adjacency is not adjacency:
             own = inner_budget(asked.budget, asked.epsilon, asked.delta, unit.state.adjacency)
         outcome = unit.allocate(
-            Allocate(asked.name, call.actor, asked.epsilon, asked.delta, own, asked.reason)
+            Allocate(asked.name, call.actor, asked.epsilon, asked.delta, own, asked.reason), call.actor
         )
         if isinstance(outcome, Refused):
             return AllocationRefusal(name, asked.name, asked.epsilon, asked.delta, outcome)
@@ -74,7 +74,8 @@ def return_allocation(
     return executor.answer_once(name, call, work)
 
 
-def _check_allocates(name: str, budget: Budget) -> None:
+def check_allocates(name: str, budget: Budget) -> None:
+    """Refuse a dataset whose budget is spent itself."""
     if not budget.filter.allocates:
         raise Unproven(
             f"the budget of {name} is not shared, and only a shared one hands out allocations: it is opened "

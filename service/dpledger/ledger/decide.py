@@ -19,6 +19,7 @@ from dpledger.accounting.validation import Floats
 from dpledger.ledger.guarantee import covering
 from dpledger.ledger.model.allocation import Allocation, ledger_within, place_ledger, shared_amounts
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import DECIDED_AS
 from dpledger.ledger.model.commands import (
     AcceptRollback,
     Allocate,
@@ -26,9 +27,11 @@ from dpledger.ledger.model.commands import (
     ChangeBudget,
     ChangeQuota,
     Command,
+    DecideRequest,
     Expire,
     OpenPartitions,
     Record,
+    RequestBudget,
     Reservation,
     Reserve,
     ReturnAllocation,
@@ -58,6 +61,7 @@ __all__ = [
     "authorize_in_a_row",
     "decide",
     "decide_in_general",
+    "detail_of",
     "frees_room",
     "is_plain",
     "partition_extremes",
@@ -312,7 +316,7 @@ def _entry(state: LedgerState, command: Command, stamp: Stamp) -> Entry:
         return _authorization_entry(state.sequence + 1, state.head, command, stamp)
     return Entry(
         sequence=state.sequence + 1,
-        kind=_KINDS[type(command)],
+        kind=_kind_of(command),
         at_us=stamp.at_us,
         actor=stamp.actor,
         previous=state.head,
@@ -347,7 +351,12 @@ _KINDS: dict[type[Any], EntryKind] = {
     Allocate: EntryKind.ALLOCATED,
     ReturnAllocation: EntryKind.ALLOCATION_RETURNED,
     ChangeQuota: EntryKind.QUOTA_CHANGED,
+    RequestBudget: EntryKind.BUDGET_REQUESTED,
 }
+
+
+def _kind_of(command: Command) -> EntryKind:
+    return DECIDED_AS[command.state] if isinstance(command, DecideRequest) else _KINDS[type(command)]
 
 
 def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
@@ -380,6 +389,8 @@ def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
         return {"detail": _json({"lost": lost, "reason": command.reason})}
     if isinstance(command, ChangeQuota):
         return {"detail": _json(_quota_detail(command))}
+    if isinstance(command, (RequestBudget, DecideRequest)):
+        return {"detail": _json(_request_detail(command))}
     own = None if command.budget is None else command.budget.document
     return {"detail": _json({"names": command.names, "budget": own})}
 
@@ -403,6 +414,18 @@ def _quota_detail(command: ChangeQuota) -> dict[str, Any]:
         "window_seconds": command.window_seconds,
         "reason": command.reason,
     }
+
+
+def _request_detail(command: RequestBudget | DecideRequest) -> dict[str, Any]:
+    if isinstance(command, RequestBudget):
+        return {"kind": command.kind.value, "asked": json.loads(command.asked)}
+    reason = {} if command.reason is None else {"reason": command.reason}
+    return {"request": command.request.sequence, **reason}
+
+
+def detail_of(command: Allocate | ChangeQuota | ChangeBudget) -> str:
+    """The detail of the entry that would record this."""
+    return str(_particulars(command)["detail"])
 
 
 def _stated(command: Settle | Expire) -> dict[str, str]:
@@ -443,6 +466,8 @@ def apply(state: LedgerState, command: Command) -> Applied:
         return _return(state, command.allocation)
     if isinstance(command, ChangeQuota):
         return Applied(replace(state, has_quotas=True))
+    if isinstance(command, (RequestBudget, DecideRequest)):
+        return Applied(replace(state, governed=True))
     return _open(state, command)
 
 

@@ -9,10 +9,14 @@ LedgerError
 ├── KeyReused               an idempotency key seen before with another request
 ├── KeyInFlight             the first request with that key has not been answered yet
 ├── PreconditionFailed      If-Match names another state than the present one
+├── RequestClosed           a request for budget that was decided before
+├── RequestOfAnother        the caller's token did not make the request
+├── RequestOutdated         what a request was made for has changed since
 ├── ReservationClosed       settled or expired before
 ├── ReservedByAnother       the caller's token did not make the reservation
 ├── RolledBack              the ledger no longer holds an entry that it was seen to hold
 ├── TokenEnded              the token was revoked or expired while the request was on its way
+├── TooManyRequests         as many requests for budget are open as may be
 └── Unavailable             the database cannot be reached or written now
 """
 
@@ -26,10 +30,14 @@ __all__ = [
     "LedgerError",
     "NotFound",
     "PreconditionFailed",
+    "RequestClosed",
+    "RequestOfAnother",
+    "RequestOutdated",
     "ReservationClosed",
     "ReservedByAnother",
     "RolledBack",
     "TokenEnded",
+    "TooManyRequests",
     "Unavailable",
 ]
 
@@ -112,6 +120,32 @@ class PreconditionFailed(LedgerError):
         super().__init__(f"If-Match is {expected}, the dataset is at {found}")
 
 
+class RequestClosed(LedgerError):
+    """A request for budget is decided once."""
+
+    def __init__(self, request: str, how: str) -> None:
+        self.request = request
+        self.how = how
+        super().__init__(f"request {request} is {how}")
+
+
+class RequestOfAnother(LedgerError):
+    """Only the token that asked may withdraw a request."""
+
+    def __init__(self, request: str) -> None:
+        self.request = request
+        super().__init__(f"request {request} can be withdrawn by the token that made it; an admin rejects it")
+
+
+class RequestOutdated(LedgerError):
+    """What a request was made for is not as it was: approving it would do something else than was asked."""
+
+    def __init__(self, request: str, why: str) -> None:
+        self.request = request
+        self.why = why
+        super().__init__(f"request {request} cannot be carried out any more: {why}. Reject it, and ask anew")
+
+
 class ReservationClosed(LedgerError):
     """A reservation that was settled or has expired cannot be settled."""
 
@@ -157,6 +191,17 @@ class TokenEnded(LedgerError):
 
     def __init__(self) -> None:
         super().__init__("the token is revoked or has expired")
+
+
+class TooManyRequests(LedgerError):
+    """There is a limit to how many requests for budget may be open."""
+
+    def __init__(self, open_requests: int, most: int, whose: str) -> None:
+        self.open_requests = open_requests
+        self.most = most
+        super().__init__(
+            f"{open_requests} requests of {whose} are open, of {most} at most: have some decided"
+        )
 
 
 class Unavailable(LedgerError):

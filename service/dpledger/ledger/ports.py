@@ -16,6 +16,7 @@ from dpledger.accounting.validation import Floats
 from dpledger.ledger.marks import Mark
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget, Plan
+from dpledger.ledger.model.budget_request import BudgetRequest, RequestState
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
 from dpledger.ledger.model.quota import Quota
@@ -304,8 +305,24 @@ class Transaction(Protocol):
         """Insert or update quotas; those that were removed are forgotten."""
         ...
 
+    def budget_request(self, dataset_id: int, sequence: int) -> BudgetRequest | None:
+        """The request for budget that an entry made, open or decided; None where it made none."""
+        ...
+
+    def count_open_requests(self, dataset_id: int, actor: str) -> tuple[int, int]:
+        """How many requests are open, and how many of them this token made."""
+        ...
+
+    def save_budget_requests(self, dataset_id: int, requests: Iterable[BudgetRequest]) -> None:
+        """Insert requests, or update them with what was decided."""
+        ...
+
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
         """The budget in force at that entry."""
+        ...
+
+    def budget_changed_since(self, dataset_id: int, sequence: int) -> bool:
+        """Whether an entry behind this one changed the budget."""
         ...
 
     def entry(self, dataset_id: int, sequence: int) -> StoredEntry:
@@ -421,6 +438,18 @@ class Storage(Protocol):
 
     def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
         """Quotas in force by the sequence numbers of the entries that set them."""
+        ...
+
+    def budget_requests(
+        self, dataset_id: int, after: int, limit: int, state: RequestState | None = None
+    ) -> list[BudgetRequest]:
+        """Requests for budget by the entries that made them; all, or those in one state."""
+        ...
+
+    def open_requests(
+        self, limit: int, names: Sequence[str] | None, after: tuple[int, str, int] | None
+    ) -> list[tuple[str, BudgetRequest]]:
+        """Open requests over all datasets, or those of some names, by time; each with its dataset's name."""
         ...
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:

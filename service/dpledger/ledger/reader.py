@@ -18,6 +18,7 @@ from dpledger.ledger.errors import NotFound, RolledBack
 from dpledger.ledger.guarantee import guarantee_fields
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import BudgetRequest, RequestKind, RequestState
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, identifier, moment
 from dpledger.ledger.model.quota import Quota
@@ -33,6 +34,7 @@ __all__ = [
     "budget_fields",
     "dataset_fields",
     "entry_fields",
+    "request_fields",
     "run_fields",
 ]
 
@@ -51,12 +53,14 @@ class _Stored(NamedTuple):
     reservations: dict[int, Reservation]
     allocations: dict[int, Allocation]
     quotas: dict[int, Quota]
+    requests: dict[int, BudgetRequest]
 
     @property
     def is_one_row(self) -> bool:
         """Whether there is nothing but the dataset's own row, which is read at one moment anyway."""
-        held = self.reservations or self.row.state.whole.open_reservations
-        return not (self.partitions or self.allocations or held or self.row.state.has_quotas)
+        state = self.row.state
+        held = self.reservations or state.whole.open_reservations
+        return not (self.partitions or self.allocations or held or state.has_quotas or state.governed)
 
 
 class LedgerReader:
@@ -92,6 +96,32 @@ class LedgerReader:
         state = self._storage.dataset(name).state
         found = self._storage.quotas(state.dataset_id, after, limit)
         return [quota_fields(each, state.budget, now_us) for each in found]
+
+    def budget_requests(
+        self, name: str, after: int, limit: int, state: RequestState | None = None
+    ) -> list[dict[str, Any]]:
+        """Requests for budget by the entries that made them; all, or those in one state."""
+        dataset_id = self._storage.dataset(name).state.dataset_id
+        found = self._storage.budget_requests(dataset_id, after, limit, state)
+        return [request_fields(name, each) for each in found]
+
+    def budget_request(self, name: str, sequence: int) -> dict[str, Any]:
+        """One request for budget; raises NotFound."""
+        dataset_id = self._storage.dataset(name).state.dataset_id
+        found = self._storage.budget_requests(dataset_id, sequence - 1, 1)
+        if not found or found[0].sequence != sequence:
+            raise NotFound("request", identifier(name, sequence))
+        return request_fields(name, found[0])
+
+    def open_requests(
+        self, limit: int, names: Sequence[str] | None = None, after: tuple[int, str, int] | None = None
+    ) -> list[dict[str, Any]]:
+        """Open requests over all datasets, or those of some names, the oldest first.
+
+        ``after`` is the time in microseconds, the dataset and the sequence number to start behind.
+        """
+        found = self._storage.open_requests(limit, names, after)
+        return [request_fields(name, each) for name, each in found]
 
     def allocations(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Allocations in the order in which they were opened, with what each has left."""
@@ -247,7 +277,8 @@ class LedgerReader:
         self._catch_up(row.state, replay, progress)
         state = row.state
         held, parts = self._reservations(state), self._partitions(state)
-        return _Stored(row, parts, held, self._allocations(state), self._quotas(state))
+        kept = self._allocations(state), self._quotas(state), self._requests(state)
+        return _Stored(row, parts, held, *kept)
 
     def _catch_up(self, state: LedgerState, replay: Replay, progress: Progress | None) -> None:
         for stored in self._stream(state.dataset_id, state.sequence, after=replay.sequence):
@@ -295,6 +326,14 @@ class LedgerReader:
             last = page[-1].sequence
         return found
 
+    def _requests(self, state: LedgerState) -> dict[int, BudgetRequest]:
+        found: dict[int, BudgetRequest] = {}
+        last = 0
+        while page := self._storage.budget_requests(state.dataset_id, last, _PAGE) if state.governed else []:
+            found |= {each.sequence: each for each in page}
+            last = page[-1].sequence
+        return found
+
     def _partitions(self, state: LedgerState) -> dict[int, Partition]:
         found: dict[int, Partition] = {}
         last = -1
@@ -314,13 +353,19 @@ def _differences(replay: Replay, stored: _Stored) -> list[str]:
     limits, counted = stored.quotas, replay.quotas
     odd_quotas = sorted(set(limits) ^ set(counted))
     compared = [(limits[number], counted[number]) for number in sorted(set(limits) & set(counted))]
-    found = differences(stored.row.state, replay.state, pairs, both, compared)
+    asked, decided = stored.requests, replay.requests
+    odd_requests = sorted(set(asked) ^ set(decided))
+    matched = [(asked[number], decided[number]) for number in sorted(set(asked) & set(decided))]
+    found = differences(stored.row.state, replay.state, pairs, both, compared, matched)
     if replay.unit not in (None, stored.row.unit):
         found.append(Difference("unit", stored.row.unit, replay.unit))
     found += _reservations_differ(stored.reservations, replay.reservations)
     lone = [f"partition {number} is stored or recorded, but not both" for number in odd]
     lone += [f"allocation {number} is stored or recorded, but not both" for number in odd_allocations]
     lone += [f"quota of entry {number} is stored or recorded, but not both" for number in odd_quotas]
+    lone += [f"request {number} is stored or recorded, but not both" for number in odd_requests]
+    if replay.lacks_effect_of is not None:
+        lone.append(f"request {replay.lacks_effect_of} was approved and not carried out")
     return lone + [
         f"{each.what} is stored as {each.stored}, the entries say {each.replayed}" for each in found
     ]
@@ -416,6 +461,43 @@ def allocation_fields(name: str, allocation: Allocation) -> dict[str, Any]:
         "entries": allocation.entries,
         "open_reservations": allocation.totals.open_reservations,
         "remaining": allocation.remaining(),
+    }
+
+
+def request_fields(name: str, request: BudgetRequest) -> dict[str, Any]:
+    """A request for budget as it is shown, with what was decided."""
+    return {
+        "id": identifier(name, request.sequence),
+        "sequence": request.sequence,
+        "dataset": name,
+        "state": request.state.value,
+        "kind": request.kind.value,
+        "asked": _asked_fields(request),
+        "reason": request.reason,
+        "actor": request.actor,
+        "team": request.team,
+        "at": moment(request.at_us),
+        "decision": _decision_fields(request),
+    }
+
+
+def _asked_fields(request: BudgetRequest) -> dict[str, Any]:
+    asked = {field: value for field, value in request.fields.items() if field != "reason"}
+    if request.kind is not RequestKind.QUOTA:
+        asked["budget"] = Budget.from_document(asked["budget"]).shown
+    return asked
+
+
+def _decision_fields(request: BudgetRequest) -> dict[str, Any] | None:
+    if request.decided_at is None or request.decided_at_us is None:
+        return None
+    return {
+        "sequence": request.decided_at,
+        "by": request.decided_by,
+        "team": request.decided_team,
+        "at": moment(request.decided_at_us),
+        "reason": request.decision_reason,
+        "carried_out_by": request.carried_out_at,
     }
 
 

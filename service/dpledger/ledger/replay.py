@@ -16,6 +16,15 @@ from dpledger.accounting.validation import Floats
 from dpledger.ledger.decide import apply, frees_room, partition_extremes, would_fit
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import (
+    DECIDED_AS,
+    BudgetRequest,
+    RequestKind,
+    RequestState,
+    decided_request,
+    is_carried_out_by,
+    request_of,
+)
 from dpledger.ledger.model.commands import (
     AcceptRollback,
     Allocate,
@@ -23,8 +32,10 @@ from dpledger.ledger.model.commands import (
     ChangeBudget,
     ChangeQuota,
     Command,
+    DecideRequest,
     Expire,
     OpenPartitions,
+    RequestBudget,
     Reservation,
     Reserve,
     ReturnAllocation,
@@ -74,6 +85,10 @@ class Replay:
         self._allocating_teams: dict[int, str | None] = {}
         self.quotas: dict[int, Quota] = {}
         """Those in force, by the sequence number of the entry that set each."""
+        self.requests: dict[int, BudgetRequest] = {}
+        """Requests for budget, open or decided, by the sequence number of the entry that made each."""
+        self._budget_changed_at = 0
+        self._approved: BudgetRequest | None = None
         self.head = GENESIS
         self.sequence = 0
 
@@ -112,10 +127,34 @@ class Replay:
             self._open(entry)
         else:
             self._check_price(entry, stored.charge)
-            self._apply(self._command(entry, stored.charge), entry.at_us)
+            self._check_carried_out(entry)
+            command = self._command(entry, stored.charge)
+            self._apply(command, entry.at_us)
+            self._approved = None
+            self._remember_request(entry, command)
         self.sequence, self.head = entry.sequence, stored.hash
         if entry.kind is EntryKind.RESERVED:
             self._remember(entry, stored.charge)
+
+    @property
+    def lacks_effect_of(self) -> int | None:
+        """The request whose approval is the last entry, without the one that carries it out."""
+        return None if self._approved is None else self._approved.sequence
+
+    def _check_carried_out(self, entry: Entry) -> None:
+        """Behind an approval comes what was asked, by whoever approved, in the same moment."""
+        if self._approved is not None and not is_carried_out_by(self._approved, entry):
+            raise BrokenLedger(entry.sequence, "is not what the request asked that was approved before it")
+
+    def _remember_request(self, entry: Entry, command: Command) -> None:
+        if isinstance(command, RequestBudget):
+            self.requests[entry.sequence] = request_of(entry)
+        elif isinstance(command, ChangeBudget):
+            self._budget_changed_at = entry.sequence
+        elif isinstance(command, DecideRequest):
+            decided = decided_request(command.request, entry)
+            self.requests[decided.sequence] = decided
+            self._approved = decided if decided.state is RequestState.APPROVED else None
 
     def _open(self, entry: Entry) -> None:
         detail = json.loads(entry.detail or "{}")
@@ -196,6 +235,11 @@ class Replay:
             return ChangeBudget(Budget.from_document(detail["budget"]), detail["reason"])
         if entry.kind is EntryKind.QUOTA_CHANGED:
             return self._to_quota_change(entry, detail)
+        if entry.kind is EntryKind.BUDGET_REQUESTED:
+            asked = request_of(entry)
+            return RequestBudget(asked.kind, asked.asked)
+        if entry.kind in DECIDED_AS.values():
+            return self._to_decision(entry, detail)
         if entry.kind is EntryKind.ROLLBACK_ACCEPTED:
             return AcceptRollback(detail["lost"]["sequence"], detail["lost"]["entry"], detail["reason"])
         own = detail["budget"]
@@ -207,6 +251,28 @@ class Replay:
         if fraction is None and not alike:
             raise BrokenLedger(entry.sequence, "removes a quota that was not in force")
         return ChangeQuota(team, fraction, window, detail["reason"], alike[0] if alike else None)
+
+    def _to_decision(self, entry: Entry, detail: dict[str, Any]) -> DecideRequest:
+        request = self.requests.get(detail["request"])
+        if request is None or request.state is not RequestState.OPEN:
+            raise BrokenLedger(entry.sequence, f"decides request {detail['request']}, which is not open")
+        state = next(state for state, kind in DECIDED_AS.items() if kind is entry.kind)
+        if state is RequestState.WITHDRAWN and entry.actor != request.actor:
+            raise BrokenLedger(entry.sequence, "withdraws the request of another token")
+        if state is RequestState.APPROVED and not self._is_as_asked_for(request):
+            raise BrokenLedger(entry.sequence, f"approves request {request.sequence}, which was outdated")
+        return DecideRequest(request, state, detail.get("reason"))
+
+    def _is_as_asked_for(self, request: BudgetRequest) -> bool:
+        """Whether the budget that a request is to change is that of then, and a quota still below."""
+        if request.kind is RequestKind.BUDGET:
+            return self._budget_changed_at < request.sequence
+        if request.kind is RequestKind.QUOTA:
+            asked = request.fields
+            window = asked["window_seconds"]
+            alike = [each for each in self._quotas_of(asked["team"]) if each.window_seconds == window]
+            return bool(alike) and alike[0].fraction < asked["fraction"]
+        return True
 
     def _to_allocation_command(
         self, entry: Entry, allocation: Allocation | None
@@ -229,7 +295,8 @@ class Replay:
         self._allocation_names.add(name)
         self._allocating_teams[entry.sequence] = entry.team
         quotas = self._quotas_of(entry.team)
-        return Allocate(name, entry.actor, epsilon, delta, budget, detail.get("reason"), quotas)
+        owner = entry.actor if self._approved is None else self._approved.actor
+        return Allocate(name, owner, epsilon, delta, budget, detail.get("reason"), quotas)
 
     def _to_closing(
         self, entry: Entry, partition: Partition | None, allocation: Allocation | None
@@ -295,7 +362,7 @@ class Difference:
     replayed: Any
 
 
-_SINCE = ("guaranteed_since", "has_quotas")
+_SINCE = ("guaranteed_since", "has_quotas", "governed")
 
 
 def differences(
@@ -304,6 +371,7 @@ def differences(
     partitions: Iterable[tuple[Partition, Partition]],
     allocations: Iterable[tuple[Allocation, Allocation]] = (),
     quotas: Iterable[tuple[Quota, Quota]] = (),
+    requests: Iterable[tuple[BudgetRequest, BudgetRequest]] = (),
 ) -> list[Difference]:
     """Every stored total that differs, in any bit, from the replayed one."""
     found = [
@@ -326,6 +394,10 @@ def differences(
     for counted, said in quotas:
         pair = counted.document, said.document
         found += [] if pair[0] == pair[1] else [Difference(f"quota of entry {said.sequence}", *pair)]
+    for kept_request, recorded_request in requests:
+        if kept_request != recorded_request:
+            what = f"request {recorded_request.sequence}"
+            found.append(Difference(what, kept_request, recorded_request))
     return found
 
 

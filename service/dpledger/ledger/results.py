@@ -12,6 +12,7 @@ from dpledger.ledger.decide import Refused
 from dpledger.ledger.errors import LedgerError
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import BudgetRequest
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
 from dpledger.ledger.model.quota import Quota
@@ -33,6 +34,8 @@ __all__ = [
     "ListResult",
     "PartitionOpening",
     "QuotaChange",
+    "RequestApproval",
+    "RequestRecord",
     "ReservationGrant",
     "Result",
     "RollbackAcceptance",
@@ -155,6 +158,29 @@ class QuotaChange:
 
 
 @dataclass(frozen=True, eq=False)
+class RequestRecord:
+    """A request for budget as an entry left it: open, rejected or withdrawn."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    request: BudgetRequest
+
+
+@dataclass(frozen=True, eq=False)
+class RequestApproval:
+    """A request that was approved and carried out, and what the dataset has left after it."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    request: BudgetRequest
+    remaining: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class DatasetOpening:
     """A dataset as it was opened."""
 
@@ -254,6 +280,8 @@ Result = (
     | AllocationRefusal
     | AllocationReturn
     | QuotaChange
+    | RequestRecord
+    | RequestApproval
     | ListResult
     | StoredResult
 )

@@ -32,11 +32,19 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
-from dpledger.ledger.model.requests import NewAllocation, NewQuota, Settlement, Spend
+from dpledger.ledger.model.requests import (
+    NewAllocation,
+    NewBudgetRequest,
+    NewQuota,
+    RequestDecision,
+    Settlement,
+    Spend,
+)
 from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
 from dpledger.ledger.quotas import change_quota
+from dpledger.ledger.requests import decide_budget_request, request_budget
 from dpledger.ledger.results import (
     AllocationOpening,
     AllocationRefusal,
@@ -46,6 +54,8 @@ from dpledger.ledger.results import (
     ListResult,
     PartitionOpening,
     QuotaChange,
+    RequestApproval,
+    RequestRecord,
     ReservationGrant,
     RollbackAcceptance,
     SettlementRecord,
@@ -216,6 +226,18 @@ class LedgerService:
     def change_quota(self, name: str, asked: NewQuota, call: IdempotentRequest) -> QuotaChange | StoredResult:
         """Set, change or remove how much of a dataset's budget a team may use, as an entry."""
         return change_quota(self._executor, name, asked, call)
+
+    def request_budget(
+        self, name: str, asked: NewBudgetRequest, call: IdempotentRequest
+    ) -> RequestRecord | StoredResult:
+        """Ask an admin for an allocation, a raised quota or another budget; as an entry."""
+        return request_budget(self._executor, name, asked, call)
+
+    def decide_budget_request(
+        self, decision: RequestDecision, call: IdempotentRequest
+    ) -> RequestRecord | RequestApproval | AllocationRefusal | StoredResult:
+        """Approve a request, which carries it out, reject it or withdraw it; as entries."""
+        return decide_budget_request(self._executor, decision, call)
 
     def reserve(
         self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest

@@ -19,11 +19,21 @@ from dpledger.ledger.decide import (
 from dpledger.ledger.errors import AllocationReturned, AlreadyExists, NotFound, ReservationClosed
 from dpledger.ledger.model.allocation import Allocation, ledger_within, place_ledger
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import (
+    BudgetRequest,
+    RequestState,
+    decided_request,
+    request_of,
+)
 from dpledger.ledger.model.commands import (
     Allocate,
     Authorize,
+    ChangeBudget,
+    ChangeQuota,
+    DecideRequest,
     Expire,
     Record,
+    RequestBudget,
     Reservation,
     Reserve,
     ReturnAllocation,
@@ -71,6 +81,7 @@ class UnitOfWork:
         self._changed_allocations: dict[int, Allocation] = {}
         self._quotas: dict[str, tuple[Quota, ...]] = {}
         self._changed_quotas: dict[int, Quota] = {}
+        self._changed_requests: dict[int, BudgetRequest] = {}
         self._charges: dict[bytes, Charge] = {}
         self._expired: set[int] = set()
         self._refusals: list[Refusal] = []
@@ -207,18 +218,23 @@ class UnitOfWork:
         self._keep_allocation(moved)
         return command._replace(allocation=moved)
 
-    def allocate(self, command: Allocate) -> Recorded | Refused:
+    def allocate(self, command: Allocate, actor: str) -> Recorded | Refused:
         """Open an allocation; raises AlreadyExists for a name that was ever taken."""
-        if self._is_taken(command.name):
-            raise AlreadyExists("allocation", command.name)
-        command = replace(command, quotas=self.quotas(self._teams.get(command.owner)))
-        outcome = decide(self.state, command, self.stamp(command.owner))
-        if isinstance(outcome, Refused):
-            self._refusals.append(_allocation_refusal(command, self.stamp(command.owner), outcome))
-            return outcome
-        return self._take(outcome, None)
+        outcome = self._decide_allocation(command, actor)
+        return outcome if isinstance(outcome, Refused) else self._take(outcome, None)
 
-    def _is_taken(self, name: str) -> bool:
+    def _decide_allocation(self, command: Allocate, actor: str) -> Granted | Refused:
+        """What is decided of an allocation, with the quotas of whoever makes the call."""
+        if self.is_taken(command.name):
+            raise AlreadyExists("allocation", command.name)
+        command = replace(command, quotas=self.quotas(self._teams.get(actor)))
+        outcome = decide(self.state, command, self.stamp(actor))
+        if isinstance(outcome, Refused):
+            self._refusals.append(_allocation_refusal(command, self.stamp(actor), outcome))
+        return outcome
+
+    def is_taken(self, name: str) -> bool:
+        """Whether an allocation has or had this name."""
         try:
             self.allocation(name)
         except NotFound:
@@ -230,6 +246,56 @@ class UnitOfWork:
         outcome = decide(self.state, command, self.stamp(actor))
         assert isinstance(outcome, Granted), "only spending can be refused"
         return self._take(outcome, None)
+
+    def request(self, sequence: int) -> BudgetRequest:
+        """A request for budget, open or decided; raises NotFound."""
+        found = self._transaction.budget_request(self.state.dataset_id, sequence)
+        if found is None:
+            raise NotFound("request", identifier(self.state.name, sequence))
+        return found
+
+    def count_open_requests(self, actor: str) -> tuple[int, int]:
+        """How many requests are open, and how many of them this token made."""
+        if not self.state.governed:
+            return 0, 0
+        return self._transaction.count_open_requests(self.state.dataset_id, actor)
+
+    def budget_changed_since(self, sequence: int) -> bool:
+        """Whether the budget was changed after an entry, before this unit of work."""
+        return self._transaction.budget_changed_since(self.state.dataset_id, sequence)
+
+    def ask(self, command: RequestBudget, actor: str) -> BudgetRequest:
+        """Record a request for budget."""
+        asked = request_of(self.record(command, actor).entry)
+        self._changed_requests[asked.sequence] = asked
+        return asked
+
+    def decide_request(
+        self, request: BudgetRequest, state: RequestState, reason: str | None, actor: str
+    ) -> BudgetRequest:
+        """Record what was decided of an open request."""
+        assert request.state is RequestState.OPEN, "a request is decided once"
+        taken = self.record(DecideRequest(request, state, reason), actor)
+        decided = decided_request(request, taken.entry)
+        self._changed_requests[decided.sequence] = decided
+        return decided
+
+    def approve(
+        self,
+        request: BudgetRequest,
+        effect: Allocate | ChangeQuota | ChangeBudget,
+        reason: str | None,
+        actor: str,
+    ) -> BudgetRequest | Refused:
+        """Approve a request and carry it out as if ``actor`` had made the call; refused, it stays open."""
+        if isinstance(effect, Allocate):
+            refused = self._decide_allocation(effect, actor)
+            if isinstance(refused, Refused):
+                return refused
+        approved = self.decide_request(request, RequestState.APPROVED, reason, actor)
+        done = self.allocate(effect, actor) if isinstance(effect, Allocate) else self.record(effect, actor)
+        assert isinstance(done, Recorded), "an approval changes nothing that would refuse it now"
+        return approved
 
     def resume(self, transaction: Transaction) -> None:
         """Go on in another transaction, which holds the lock and has seen that the state has not moved."""
@@ -246,6 +312,8 @@ class UnitOfWork:
             transaction.save_allocations(dataset_id, self._changed_allocations.values())
         if self._changed_quotas:
             transaction.save_quotas(dataset_id, self._changed_quotas.values())
+        if self._changed_requests:
+            transaction.save_budget_requests(dataset_id, self._changed_requests.values())
         if self._entries:
             transaction.append(self._before, self.state, self._entries)
         if self._refusals:

@@ -14,6 +14,7 @@ from dpledger.ledger.idempotency import NO_DATASET
 from dpledger.ledger.marks import HighWaterMarks, Mark
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import BudgetRequest, RequestState
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry, EntryKind
 from dpledger.ledger.model.quota import Quota
@@ -37,8 +38,10 @@ from dpledger.storage import migrate
 from dpledger.storage.engine.codec import entry_key
 from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.engine.session import Database, Session, queries_in_list, select_in_list
+from dpledger.storage.read_models.budget_requests import open_requests
 from dpledger.storage.read_models.report import report_rows
 from dpledger.storage.repositories import allocations as allocation_rows
+from dpledger.storage.repositories import budget_requests as request_rows
 from dpledger.storage.repositories import budgets, charges, refusals, reservations, runs, tokens
 from dpledger.storage.repositories import datasets as states
 from dpledger.storage.repositories import entries as entry_rows
@@ -219,6 +222,18 @@ class SqlTransaction:
         """Insert or update quotas; those that were removed are forgotten."""
         quota_rows.save_quotas(self._session, self._state(dataset_id).dataset_id, quotas)
 
+    def budget_request(self, dataset_id: int, sequence: int) -> BudgetRequest | None:
+        """The request for budget that an entry made, open or decided; None where it made none."""
+        return request_rows.find_budget_request(self._session, self._state(dataset_id).dataset_id, sequence)
+
+    def count_open_requests(self, dataset_id: int, actor: str) -> tuple[int, int]:
+        """How many requests are open, and how many of them this token made."""
+        return request_rows.count_open_requests(self._session, self._state(dataset_id).dataset_id, actor)
+
+    def save_budget_requests(self, dataset_id: int, requests: Iterable[BudgetRequest]) -> None:
+        """Insert requests, or update them with what was decided."""
+        request_rows.save_budget_requests(self._session, self._state(dataset_id).dataset_id, requests)
+
     def note_refusals(self, dataset_id: int, refusals_: Sequence[Refusal]) -> None:
         """Keep what was refused, for whoever looks after the dataset."""
         refusals.note_refusals(self._session, self._state(dataset_id), refusals_)
@@ -226,6 +241,10 @@ class SqlTransaction:
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
         """The budget in force at that entry."""
         return budgets.budget_at(self._session, dataset_id, sequence)
+
+    def budget_changed_since(self, dataset_id: int, sequence: int) -> bool:
+        """Whether an entry behind this one changed the budget."""
+        return budgets.changed_since(self._session, self._state(dataset_id).dataset_id, sequence)
 
     def entry(self, dataset_id: int, sequence: int) -> StoredEntry:
         """One entry; raises NotFound."""
@@ -432,6 +451,20 @@ class SqlStorage:
         """Quotas in force by the sequence numbers of the entries that set them."""
         with self.database.read() as session:
             return quota_rows.quotas_page(session, dataset_id, after, limit)
+
+    def budget_requests(
+        self, dataset_id: int, after: int, limit: int, state: RequestState | None = None
+    ) -> list[BudgetRequest]:
+        """Requests for budget by the entries that made them; all, or those in one state."""
+        with self.database.read() as session:
+            return request_rows.budget_requests_page(session, dataset_id, after, limit, state)
+
+    def open_requests(
+        self, limit: int, names: Sequence[str] | None = None, after: tuple[int, str, int] | None = None
+    ) -> list[tuple[str, BudgetRequest]]:
+        """Open requests over all datasets, or those of some names, by time; each with its dataset's name."""
+        with self.database.read() as session:
+            return open_requests(session, limit, names, after)
 
     def allocation_counts(self, dataset_id: int) -> tuple[int, int]:
         """How many allocations are open, and how many were returned."""

@@ -37,6 +37,7 @@ __all__ = [
     "allocations",
     "answers",
     "budget_changes",
+    "budget_requests",
     "budgets",
     "charges",
     "datasets",
@@ -132,6 +133,12 @@ datasets = Table(
         "quotas_at",
         BigInteger,
         CheckConstraint("quotas_at IS NULL OR quotas_at = sequence", name="ck_datasets_quotas_at"),
+    ),
+    # The same where there is or was a request for budget.
+    Column(
+        "governed_at",
+        BigInteger,
+        CheckConstraint("governed_at IS NULL OR governed_at = sequence", name="ck_datasets_governed_at"),
     ),
     Index("ix_datasets_left", "left_basis_points", "name"),
 )
@@ -279,6 +286,25 @@ quotas = Table(
     Column("latest_us", BigInteger, nullable=False),
 )
 
+# Requests for budget by the entries that made them; ``asked`` is the detail of what would carry one out.
+budget_requests = Table(
+    "budget_requests",
+    metadata,
+    _of_dataset(),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("asked", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("team", Text),
+    Column("state", SmallInteger, nullable=False),
+    Column("decided_at", BigInteger),
+    Column("decided_by", Text),
+    Column("decided_team", Text),
+    Column("decided_at_us", BigInteger),
+    Column("decision_reason", Text),
+)
+
 # Wide columns first: PostgreSQL then pads nothing between them.
 entries = Table(
     "entries",
@@ -354,6 +380,7 @@ reservations = Table(
 IS_OPEN = f"state = {OPEN}"
 _partial("ix_reservations_due", IS_OPEN, reservations.c.expires_at_us, reservations.c.dataset_id)
 _partial("ix_reservations_open", IS_OPEN, reservations.c.dataset_id, reservations.c.sequence)
+_partial("ix_budget_requests_open", IS_OPEN, budget_requests.c.dataset_id, budget_requests.c.sequence)
 
 # What was left whenever it had changed by a visible step: a burn-down without reading entries.
 levels = Table(

@@ -39,10 +39,11 @@ EXPORTS = {
         JournalBusy JournalError JournalMismatch KeyReused Laplace Ledger LedgerRolledBack Mechanism
         MissingExtra NegativeBinomialTrials NoAnswer NoisyMax NoisyVotes NotFound NotTrained NothingLeft
         OutputMixture Poisson PoissonTrials PreconditionFailed ProposeTestRelease Pure QuotaExceeded
-        RDP RandomizedResponse Refused Release
-        ReservationClosed Retries Sample SampleLost SeenSample ServiceFailed Settlement Spend Step Trials
-        Tuned Unauthenticated Unavailable UnexpectedAnswer Unproven Unreachable UnsettledWarning
-        WithoutReplacement ZCDP insecure_testing_noise no_noise_for_testing step_digest verify_receipt
+        RDP RandomizedResponse Refused Release RequestClosed RequestOutdated
+        ReservationClosed Retries Sample SampleLost SeenSample ServiceFailed Settlement Spend Step
+        TooManyRequests Trials Tuned Unauthenticated Unavailable UnexpectedAnswer Unproven Unreachable
+        UnsettledWarning WithoutReplacement ZCDP insecure_testing_noise no_noise_for_testing step_digest
+        verify_receipt
     """,
     "estimators": """
         PrivateLinearRegression PrivateLinearSVC PrivateLogisticRegression PrivateMLPClassifier

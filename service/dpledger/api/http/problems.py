@@ -23,10 +23,14 @@ from dpledger.ledger.errors import (
     KeyReused,
     NotFound,
     PreconditionFailed,
+    RequestClosed,
+    RequestOfAnother,
+    RequestOutdated,
     ReservationClosed,
     ReservedByAnother,
     RolledBack,
     TokenEnded,
+    TooManyRequests,
     Unavailable,
 )
 from dpledger.logs import log_failure, without_tokens
@@ -75,6 +79,9 @@ QUOTA_EXCEEDED = ProblemKind("quota-exceeded", 409, "The team's quota does not c
 ALREADY_EXISTS = ProblemKind("already-exists", 409, "The name already exists")
 ALLOCATION_IN_USE = ProblemKind("allocation-in-use", 409, "The allocation may have released something")
 ALLOCATION_RETURNED = ProblemKind("allocation-returned", 409, "The allocation was returned")
+REQUEST_CLOSED = ProblemKind("request-closed", 409, "The request was decided before")
+REQUEST_OUTDATED = ProblemKind("request-outdated", 409, "What the request was made for has changed")
+TOO_MANY_REQUESTS = ProblemKind("too-many-requests", 409, "Too many requests for budget are open")
 RESERVATION_CLOSED = ProblemKind("reservation-closed", 409, "The reservation is no longer open")
 LEDGER_ROLLED_BACK = ProblemKind("ledger-rolled-back", 409, "The ledger is behind its high-water mark")
 KEY_IN_FLIGHT = ProblemKind("idempotency-key-in-flight", 409, "The first request is still being decided")
@@ -120,10 +127,14 @@ DOMAIN_ERRORS: dict[type[Exception], Rule] = {
     KeyReused: Rule(KEY_REUSED),
     KeyInFlight: Rule(KEY_IN_FLIGHT, headers={"Retry-After": str(KeyInFlight.retry_after_seconds)}),
     PreconditionFailed: Rule(PRECONDITION_FAILED, ("expected", "found")),
+    RequestClosed: Rule(REQUEST_CLOSED, ("request", "how")),
+    RequestOfAnother: Rule(FORBIDDEN, ("request",)),
+    RequestOutdated: Rule(REQUEST_OUTDATED, ("request", "why")),
     ReservationClosed: Rule(RESERVATION_CLOSED, ("reservation", "how")),
     ReservedByAnother: Rule(FORBIDDEN, ("reservation",)),
     RolledBack: Rule(LEDGER_ROLLED_BACK, ("dataset", "sequence", "entry", "found")),
     TokenEnded: Rule(TOKEN_ENDED, headers=_CHALLENGE),
+    TooManyRequests: Rule(TOO_MANY_REQUESTS, ("open_requests", "most")),
     # Nobody reads this answer: the connection is gone. It is no failure of the service either.
     ClientDisconnect: Rule(REQUEST_TIMEOUT),
     Unavailable: Rule(UNAVAILABLE, headers={"Retry-After": str(Unavailable.retry_after_seconds)}),

@@ -16,8 +16,16 @@ from dpledger.auth.tokens import holds_token
 from dpledger.ledger.deployment import DeploymentDetails, Model, ProductType, Sector
 from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
+from dpledger.ledger.model.budget_request import RequestState
 from dpledger.ledger.model.entries import parse_identifier
-from dpledger.ledger.model.requests import NewAllocation, NewQuota, Spend
+from dpledger.ledger.model.requests import (
+    NewAllocation,
+    NewBudgetRequest,
+    NewQuota,
+    QuotaRaise,
+    RequestDecision,
+    Spend,
+)
 from dpledger.ledger.service import MAX_PARTITIONS_PER_CALL
 from dpledger.queries.requests import CostQuery
 
@@ -28,10 +36,12 @@ __all__ = [
     "AllocationReturnBody",
     "BudgetBody",
     "BudgetChangeBody",
+    "BudgetRequestBody",
     "BulkBody",
     "BulkItem",
     "CostRequest",
     "DatasetBody",
+    "DecisionBody",
     "DeploymentQuery",
     "PartitionsBody",
     "QuotaBody",
@@ -40,6 +50,7 @@ __all__ = [
     "SettlementBody",
     "SpendBody",
     "TokenBody",
+    "WithdrawalBody",
     "release_fields",
     "sample_fields",
     "to_releases",
@@ -420,6 +431,66 @@ class QuotaBody(Body):
     def to_quota(self) -> NewQuota:
         """What the ledger reads."""
         return NewQuota(self.team, self.fraction, self.window_seconds, self.reason)
+
+
+class AskedAllocationBody(Body):
+    """A part of a shared budget that is asked for."""
+
+    name: AllocationName
+    epsilon: Number
+    delta: Number
+    budget: BudgetBody
+
+
+class AskedQuotaBody(Body):
+    """A larger fraction for the quota of the caller's team, in all or within its window."""
+
+    fraction: Annotated[Number, Field(gt=0, le=1)]
+    window_seconds: Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400)] | None = None
+
+
+class BudgetRequestBody(Body):
+    """What an admin is asked for, one of three, and why."""
+
+    allocation: AskedAllocationBody | None = None
+    quota: AskedQuotaBody | None = None
+    budget: BudgetBody | None = None
+    reason: Annotated[Prose, Field(min_length=1)]
+
+    def to_request(self) -> NewBudgetRequest:
+        """What the ledger reads; refuses none and several."""
+        given = [each for each in (self.allocation, self.quota, self.budget) if each is not None]
+        if len(given) != 1:
+            raise InvalidInput("body", "one of allocation, quota and budget", len(given))
+        return NewBudgetRequest(self._asked(), self.reason)
+
+    def _asked(self) -> NewAllocation | QuotaRaise | dict[str, Any]:
+        if self.allocation is not None:
+            asked = self.allocation
+            return NewAllocation(asked.name, asked.epsilon, asked.delta, asked.budget.fields(), self.reason)
+        if self.quota is not None:
+            return QuotaRaise(self.quota.fraction, self.quota.window_seconds)
+        return self.budget.fields() if self.budget is not None else {}
+
+
+class DecisionBody(Body):
+    """What an admin decides of a request; a rejection says why."""
+
+    decision: Literal["approve", "reject"]
+    reason: Annotated[Prose, Field(min_length=1)] | None = None
+
+    def to_decision(self, dataset: str, sequence: int) -> RequestDecision:
+        """What the ledger reads."""
+        if self.decision == "reject" and self.reason is None:
+            raise InvalidInput("reason", "given: why the request is rejected", None)
+        state = RequestState.APPROVED if self.decision == "approve" else RequestState.REJECTED
+        return RequestDecision(dataset, sequence, state, self.reason)
+
+
+class WithdrawalBody(Body):
+    """Why a request is withdrawn."""
+
+    reason: Annotated[Prose, Field(min_length=1)] | None = None
 
 
 class PartitionsBody(Body):

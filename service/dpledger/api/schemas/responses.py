@@ -14,6 +14,8 @@ __all__ = [
     "AuthorizationAnswer",
     "BudgetAnswer",
     "BudgetChangeAnswer",
+    "BudgetRequestAnswer",
+    "BudgetRequestPage",
     "BulkAnswer",
     "CostAnswer",
     "DatasetAnswer",
@@ -28,6 +30,7 @@ __all__ = [
     "PartitionsAnswer",
     "Problem",
     "ReportAnswer",
+    "RequestDecisionAnswer",
     "ReservationAnswer",
     "ReservationPage",
     "ReservationState",
@@ -400,6 +403,41 @@ class QuotaAnswer(Shape):
     frees_at: str | None = None
 
 
+class RequestDecisionShown(Shape):
+    """What was decided of a request, by whom and when."""
+
+    sequence: int
+    by: Annotated[str, Field(description="The id of the token that decided.")]
+    team: str | None
+    at: str
+    reason: str | None
+    carried_out_by: Annotated[int | None, Field(description="The entry that carried it out.")]
+
+
+class BudgetRequestAnswer(Shape):
+    """A request for budget: what an admin is asked for, by whom and why, and what was decided."""
+
+    id: str
+    sequence: int
+    dataset: str
+    state: Literal["open", "approved", "rejected", "withdrawn"]
+    kind: Literal["allocation", "quota", "budget"]
+    asked: Annotated[dict[str, Any], Field(description="What the entry that carries it out records of it.")]
+    reason: str
+    actor: Annotated[str, Field(description="The id of the token that asked.")]
+    team: str | None
+    at: str
+    decision: RequestDecisionShown | None
+
+
+class RequestDecisionAnswer(BudgetRequestAnswer):
+    """A request after a decision; after an approval with what the dataset has left."""
+
+    remaining: Remaining | None = None
+    guarantee: Guarantee | None = None
+    warnings: list[str] | None = None
+
+
 class AllocationShown(Shape):
     """An allocation and what is left to spend from it."""
 
@@ -609,6 +647,13 @@ class AllocationPage(Shape):
     """A page of allocations."""
 
     items: list[AllocationShown]
+    next: Cursor
+
+
+class BudgetRequestPage(Shape):
+    """A page of requests for budget."""
+
+    items: list[BudgetRequestAnswer]
     next: Cursor
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
+from dpledger.ledger.model.budget_request import BudgetRequest, RequestKind, RequestState
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import Partition
@@ -16,9 +17,11 @@ __all__ = [
     "ChangeBudget",
     "ChangeQuota",
     "Command",
+    "DecideRequest",
     "Expire",
     "OpenPartitions",
     "Record",
+    "RequestBudget",
     "Reservation",
     "Reserve",
     "ReturnAllocation",
@@ -146,6 +149,33 @@ class ChangeQuota:
     present: Quota | None = None
 
 
-Record = Settle | Expire | ChangeBudget | OpenPartitions | AcceptRollback | ReturnAllocation | ChangeQuota
+@dataclass(frozen=True, eq=False)
+class RequestBudget:
+    """What an admin is asked for: ``asked`` is the detail of the entry that would carry it out."""
+
+    kind: RequestKind
+    asked: str
+
+
+@dataclass(frozen=True, eq=False)
+class DecideRequest:
+    """A request is approved, rejected or withdrawn; an approval is followed by what it carries out."""
+
+    request: BudgetRequest
+    state: RequestState
+    reason: str | None = None
+
+
+Record = (
+    Settle
+    | Expire
+    | ChangeBudget
+    | OpenPartitions
+    | AcceptRollback
+    | ReturnAllocation
+    | ChangeQuota
+    | RequestBudget
+    | DecideRequest
+)
 """What is never refused: it records what happened or was decided elsewhere."""
 Command = Authorize | Reserve | Allocate | Record

@@ -54,6 +54,10 @@ class EntryKind(enum.Enum):
     ALLOCATED = "allocated"
     ALLOCATION_RETURNED = "allocation-returned"
     QUOTA_CHANGED = "quota-changed"
+    BUDGET_REQUESTED = "budget-requested"
+    REQUEST_APPROVED = "request-approved"
+    REQUEST_REJECTED = "request-rejected"
+    REQUEST_WITHDRAWN = "request-withdrawn"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,20 @@ from typing import Any
 
 from dpledger.accounting.sampling import Sample
 from dpledger.accounting.steps import Release
+from dpledger.ledger.model.budget_request import RequestState
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.ports import IdempotentRequest
 
-__all__ = ["Authorization", "NewAllocation", "NewQuota", "Settlement", "Spend"]
+__all__ = [
+    "Authorization",
+    "NewAllocation",
+    "NewBudgetRequest",
+    "NewQuota",
+    "QuotaRaise",
+    "RequestDecision",
+    "Settlement",
+    "Spend",
+]
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,32 @@ class NewQuota:
     fraction: float | None
     window_seconds: int | None
     reason: str
+
+
+@dataclass(frozen=True)
+class QuotaRaise:
+    """A larger fraction for the quota that the caller's team has within a window, or in all."""
+
+    fraction: float
+    window_seconds: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class NewBudgetRequest:
+    """What is asked of an admin, and why: an allocation, a raised quota, or the wire form of a new budget."""
+
+    asked: NewAllocation | QuotaRaise | dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True)
+class RequestDecision:
+    """What became of the request that an entry made; ``reason`` is whoever decided's."""
+
+    dataset: str
+    sequence: int
+    state: RequestState
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

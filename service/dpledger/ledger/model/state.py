@@ -265,7 +265,7 @@ class LedgerState:
 
     ``guarantee`` has the largest limits that were ever in force, ``guaranteed_since`` is the entry that
     brought the last of them; see :mod:`dpledger.ledger.guarantee`. ``has_quotas`` tells whether there is or
-    was a quota.
+    was a quota, ``governed`` whether there is or was a request for budget.
     """
 
     dataset_id: int
@@ -281,6 +281,7 @@ class LedgerState:
     guarantee: Budget
     guaranteed_since: int
     has_quotas: bool = False
+    governed: bool = False
 
     def charged(self, whole: AnyTotals, sequence: int, head: bytes) -> "LedgerState":
         """With what is spent on the whole after the entry with this number and hash."""
@@ -298,6 +299,7 @@ class LedgerState:
             self.guarantee,
             self.guaranteed_since,
             self.has_quotas,
+            self.governed,
         )
 
     def committed_for(self, partition: Partition | None) -> Floats:

@@ -51,6 +51,10 @@ KIND_CODES = {
     EntryKind.ALLOCATED: 9,
     EntryKind.ALLOCATION_RETURNED: 10,
     EntryKind.QUOTA_CHANGED: 11,
+    EntryKind.BUDGET_REQUESTED: 12,
+    EntryKind.REQUEST_APPROVED: 13,
+    EntryKind.REQUEST_REJECTED: 14,
+    EntryKind.REQUEST_WITHDRAWN: 15,
 }
 KINDS = {code: kind for kind, code in KIND_CODES.items()}
 

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 
-from sqlalchemy import and_, bindparam, select
+from sqlalchemy import and_, bindparam, func, select
 
 from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.budget import Budget
@@ -16,6 +16,7 @@ __all__ = [
     "budget_fingerprint",
     "budget_from_document",
     "budget_number",
+    "changed_since",
     "find_budget",
     "put_in_force",
 ]
@@ -36,6 +37,8 @@ _AT = (
     .order_by(budget_changes.c.from_sequence.desc())
     .limit(1)
 )
+
+_LAST_CHANGE = select(func.max(budget_changes.c.from_sequence)).where(of_dataset(budget_changes.c.dataset_id))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -93,3 +96,9 @@ def budget_at(session: Session, dataset_id: int, sequence: int) -> Budget:
     if found is None:
         raise NotFound("budget at entry", str(sequence))
     return budget_from_document(found[0])
+
+
+def changed_since(session: Session, dataset_id: int, sequence: int) -> bool:
+    """Whether an entry behind this one changed the budget."""
+    (last,) = session.rows(_LAST_CHANGE, {"dataset_id": dataset_id})[0]
+    return last is not None and last > sequence

@@ -60,8 +60,9 @@ _BOOK = (
     datasets.c.head,
     datasets.c.guaranteed_since,
     datasets.c.quotas_at,
+    datasets.c.governed_at,
 )
-_TOTALS, _CROWD, _SINCE = 6, 10, -2
+_TOTALS, _CROWD, _SINCE = 6, 10, -3
 """Where totals begin and others stand in a locked row: numbers of budget and guarantee, then ``_BOOK``."""
 _ITS_BUDGET = and_(budgets.c.dataset_id == datasets.c.id, budgets.c.number == datasets.c.budget)
 _guarantees = budgets.alias()
@@ -101,6 +102,7 @@ _MOVED = (
     "changed_at_us",
     "left_basis_points",
     "quotas_at",
+    "governed_at",
 )
 
 
@@ -216,6 +218,7 @@ def update_dataset(
         "new_changed_at_us": changed_at_us,
         "new_left_basis_points": int(WHOLE * left),
         "new_quotas_at": after.sequence if after.has_quotas else None,
+        "new_governed_at": after.sequence if after.governed else None,
     }
     if changed is not None:
         values["new_budget"], values["new_guarantee"] = changed
@@ -225,7 +228,8 @@ def update_dataset(
         values["new_crowd"] = extremes_to_bytes(after.extremes, after.budget)
     elif stored is not None and stored.state is before:
         totals = (spent, reserved, open_reservations, exact, stored.row[_CROWD])
-        ends = after.sequence, after.head, stored.row[_SINCE], values["new_quotas_at"]
+        looked_at = values["new_quotas_at"], values["new_governed_at"]
+        ends = after.sequence, after.head, stored.row[_SINCE], *looked_at
         row = (*stored.row[:_TOTALS], *totals, after.partitions, *ends)
         session.found["state", after.dataset_id] = _Stored(row, after, left)
     *_, moved = session.change_all([*others, (_move("new_budget" in values, "new_crowd" in values), values)])
@@ -271,7 +275,8 @@ def dataset_of(row: Row) -> DatasetRow:
 
 
 def _state(row: Sequence[Any], budget: Budget, guarantee: Budget) -> LedgerState:
-    id_, name, adjacency, key, *totals, extremes, partitions, sequence, head, since, quotas_at = row
+    id_, name, adjacency, key, *totals, extremes, partitions, sequence, head, since = row[:-2]
+    quotas_at, governed_at = row[-2:]
     return LedgerState(
         dataset_id=id_,
         name=name,
@@ -286,4 +291,5 @@ def _state(row: Sequence[Any], budget: Budget, guarantee: Budget) -> LedgerState
         guarantee=guarantee,
         guaranteed_since=since,
         has_quotas=quotas_at is not None,
+        governed=governed_at is not None,
     )
