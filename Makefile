@@ -6,6 +6,7 @@ PORT ?= 8000
 SECONDS ?= 120
 DATABASE ?= both
 REQUESTS ?= 100000
+SITE ?= build/site
 VENV := .venv
 BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # No test takes near as long: one that hangs fails by its name instead of holding up all others.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --timeout=600
-SOURCES := service client migrations tests benchmarks examples deploy
+SOURCES := service client migrations tests benchmarks examples deploy docs
 
 # pytest-cov holds lines and branches together to the floor in pyproject.toml; this holds branches alone to it.
 define BRANCH_COVERAGE
@@ -109,8 +110,8 @@ format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-docs: $(DOCS_VENV)/.installed ## build the documentation site into build/site; a broken link or an unknown name is an error
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict
+docs: $(DOCS_VENV)/.installed ## run the tutorials and build the documentation into SITE; a failing cell or a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet --strict --site-dir $(SITE)
 
 picture: install ## draw docs/images/dashboard.png: the dashboard with example data, in Debian's chromium
 	$(BIN)/python -m tests.browser.picture
@@ -204,9 +205,11 @@ $(SBOM_VENV)/.installed: Makefile
 	$(SBOM_VENV)/bin/python $(PIP_INSTALL) 'cyclonedx-bom>=7.0,<8'
 	@touch $@
 
-$(DOCS_VENV)/.installed: Makefile
+# The tutorials run in it, so that it has the service and the client as well.
+$(DOCS_VENV)/.installed: Makefile pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python $(PIP_INSTALL) 'mkdocs>=1.6,<2' 'mkdocs-material>=9.7,<10' 'mkdocstrings[python]>=1.0,<2' uv
+	$(DOCS_VENV)/bin/python $(PIP_INSTALL) 'mkdocs>=1.6,<2' 'mkdocs-material>=9.7,<10' 'mkdocstrings[python]>=1.0,<2' uv \
+		--editable . --editable 'client[receipts]' 'nbclient>=0.11,<0.12' 'ipykernel>=7,<8' 'matplotlib>=3.10' tqdm
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml client/pyproject.toml

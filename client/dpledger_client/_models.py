@@ -85,6 +85,8 @@ class Budget:
     fraction: float
     guarantee: Mapping[str, Any] = field(default_factory=dict)
     """The largest limit ever in force, which is what is proven of all outputs together."""
+    plan: Mapping[str, Any] | None = None
+    """Of a plan its ε at δ, its privacy ``profile`` and its ``audit``: see ``docs/plans.md``."""
 
     def _repr_html_(self) -> str:
         """The budget as a table, for notebooks."""
@@ -144,4 +146,6 @@ def as_settlement(body: Mapping[str, Any]) -> Settlement:
 def as_budget(body: Mapping[str, Any]) -> Budget:
     """Read a budget."""
     names = ("dataset", "sequence", "accounting", "limit", "spent", "reserved", "remaining", "fraction")
-    return Budget(**{name: body[name] for name in names}, guarantee=body.get("guarantee", {}))
+    return Budget(
+        **{name: body[name] for name in names}, guarantee=body.get("guarantee", {}), plan=body.get("plan")
+    )

@@ -73,6 +73,7 @@ def test_a_list_of_tokens_goes_on_where_it_stopped(ledger_target: list[str]) -> 
     rest = run("token", "list", "--next", first["next"], *ledger_target, "--json").json
     assert first["items"] + rest["items"] == every
     assert len(every) > 1
+    assert f"more: --next {first['next']}" in run("token", "list", "--limit", "1", *ledger_target).out
 
 
 def test_an_unknown_token_cannot_be_revoked(ledger_target: list[str]) -> None:

@@ -506,6 +506,20 @@ def test_an_allocation_that_is_open_already_is_taken_if_it_is_this_one(open_data
         account.allocate("team", **part, plan=items, exist_ok=True)
 
 
+def test_the_budget_of_a_plan_has_its_profile(open_dataset: Opener) -> None:
+    """It falls, and passes at ε through no more than δ."""
+    items = [{"name": "steps", "releases": [STEP.fields()], "times": "most"}]
+    plan = {"accounting": "plan", "epsilon": 1.0, "delta": 1e-5, "items": items}
+    proven = open_dataset(budget=plan).budget().plan
+
+    assert proven is not None
+    assert 0.9 < proven["epsilon_lower_bound"] <= proven["epsilon"] <= 1.0
+    profile = dict(zip(proven["profile"]["epsilons"], proven["profile"]["deltas"], strict=True))
+    assert list(profile.values()) == sorted(profile.values(), reverse=True)
+    assert profile[1.0] <= 1e-5
+    assert open_dataset(budget={"accounting": "zcdp", "rho": 1.0}).budget().plan is None
+
+
 def test_teams_share_a_budget_by_allocations(open_dataset: Opener) -> None:
     dataset = open_dataset(budget={"accounting": "shared", "epsilon": 3.0, "delta": 1e-5})
     first = dataset.run("job").allocate("team-a", epsilon=1.0, delta=1e-6, budget={"accounting": "zcdp"})

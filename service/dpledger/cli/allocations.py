@@ -1,13 +1,14 @@
 """``dpledger allocation``: hand out parts of a shared budget, show them, give them back."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dpledger.cli.datasets import DatasetName
 from dpledger.cli.formatting import number, parse_description
 from dpledger.cli.items import show_planned_items, show_used_items
-from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.ledgers import Fields, open_ledger
+from dpledger.cli.listing import list_command
 from dpledger.cli.output import (
     left_text,
     limit_text,
@@ -16,8 +17,9 @@ from dpledger.cli.output import (
     print_json,
     show_pairs,
     show_table,
+    show_warnings,
 )
-from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+from dpledger.cli.targets import AsJson, DatasetName, Key, LedgerTarget, at_a_ledger, new_key
 
 __all__ = ["allocations"]
 
@@ -66,28 +68,16 @@ def create_allocation(
         left = f"{_part(made['remaining'])} of {dataset} is left to allocate"
         typer.echo(f"allocated {made['name']}: {limit_text(made['budget'])}; {left}")
         show_planned_items(made["budget"])
-    for warning in made["warnings"]:
-        typer.echo(f"warning: {warning}", err=True)
+    show_warnings(made)
 
 
 def _part(amounts: Fields) -> str:
     return f"ε = {number_down(amounts['epsilon'])}, δ = {number_down(amounts['delta'])}"
 
 
-@allocations.command("list")
-@at_a_ledger
-def list_allocations(
-    ledger_target: LedgerTarget,
-    dataset: DatasetName,
-    limit: Limit = 1000,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@list_command(allocations, lambda ledger, *page: ledger.allocations(*page))
+def list_allocations(items: Sequence[Fields]) -> None:
     """List allocations in the order in which they were opened, with what each has left."""
-    with open_ledger(ledger_target) as ledger:
-        page = collect_pages(lambda many, after: ledger.allocations(dataset, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
     rows = [
         [
             each["name"],
@@ -97,13 +87,10 @@ def list_allocations(
             each["owner"],
             str(each["entries"]),
         ]
-        for each in page["items"]
+        for each in items
     ]
     columns = ("allocation", "state", "budget", "left>", "owner?", "entries>?")
     show_table(columns, rows, "no allocations; dpledger allocation create makes one")
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
-    return None
 
 
 @allocations.command("show")

@@ -1,6 +1,7 @@
 """``dpledger dataset``: open and list datasets, show what is left, change a budget."""
 
 import enum
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from dpledger.cli.formatting import number, parse_description
 from dpledger.cli.items import coordinates_text, show_curve, show_planned_items, show_used_items
 from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.listing import list_command, print_page
 from dpledger.cli.output import (
     amount_text,
     guarantee_text,
@@ -21,15 +23,15 @@ from dpledger.cli.output import (
     print_json,
     show_pairs,
     show_table,
+    show_warnings,
 )
-from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+from dpledger.cli.targets import AsJson, Cursor, DatasetName, Key, LedgerTarget, Limit, at_a_ledger, new_key
 
 __all__ = ["Adjacency", "DatasetName", "datasets"]
 
 datasets = typer.Typer(
     no_args_is_help=True, help="Open and list datasets, show what is left, change a budget."
 )
-DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's name.")]
 Budget = Annotated[
     str,
     typer.Option(
@@ -84,13 +86,7 @@ def open_dataset(
     else:
         typer.echo(f"opened {made['name']}: {limit_text(made['budget'])}, {made['adjacency']}")
         show_planned_items(made["budget"])
-    _warn(made)
-
-
-def _warn(answer: Fields) -> None:
-    """Say on standard error what the answer warns of; a service of before may not warn at all."""
-    for warning in answer.get("warnings", ()):
-        typer.echo(f"warning: {warning}", err=True)
+    show_warnings(made)
 
 
 @datasets.command("list")
@@ -105,13 +101,12 @@ def list_datasets(
     """List datasets by name, with what is left of each budget."""
     with open_ledger(ledger_target) as ledger:
         page = collect_pages(lambda many, after: ledger.datasets(search, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
+    print_page(page, _show_datasets, as_json)
+
+
+def _show_datasets(items: Sequence[Fields]) -> None:
     columns = ("dataset", "budget", "left", "left>", "entries>?", "partitions>?", "changed (UTC)?")
-    show_table(
-        columns, [_row(each) for each in page["items"]], "no datasets; dpledger dataset open makes one"
-    )
-    return _tell_more(page)
+    show_table(columns, [_row(each) for each in items], "no datasets; dpledger dataset open makes one")
 
 
 def _row(found: Fields) -> list[str]:
@@ -126,11 +121,6 @@ def _row(found: Fields) -> list[str]:
         str(found["partitions"]),
         moment_text(found["changed_at"]),
     ]
-
-
-def _tell_more(page: Fields) -> None:
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
 
 
 @datasets.command("show")
@@ -219,20 +209,9 @@ def _of_which(found: Fields) -> str:
     return ", what is reserved included" if found["reserved"]["open"] else ""
 
 
-@datasets.command("runs")
-@at_a_ledger
-def list_runs(
-    ledger_target: LedgerTarget,
-    name: DatasetName,
-    limit: Limit = 1000,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@list_command(datasets, lambda ledger, *page: ledger.runs(*page), name="runs")
+def list_runs(items: Sequence[Fields]) -> None:
     """List runs with what each has spent, and what its open reservations hold beside that."""
-    with open_ledger(ledger_target) as ledger:
-        page = collect_pages(lambda many, after: ledger.runs(name, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
     rows = [
         [
             each["run"],
@@ -242,14 +221,13 @@ def list_runs(
             moment_text(each["first_at"]),
             moment_text(each["last_at"]),
         ]
-        for each in page["items"]
+        for each in items
     ]
     show_table(
         ("run", "entries>", "spent>", "reserved>", "first (UTC)?", "last (UTC)?"),
         rows,
         "no run has spent anything",
     )
-    return _tell_more(page)
 
 
 def _reserved_text(reserved: Fields) -> str:
@@ -287,4 +265,4 @@ def change_budget(
         left = changed["remaining"]
         reported = f"{left_text(left)} is left"
         typer.echo(f"changed the budget of {name} by entry {changed['sequence']}: {reported}")
-    _warn(changed)
+    show_warnings(changed)

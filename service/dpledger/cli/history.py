@@ -16,6 +16,7 @@ from dpledger.cli.comparison import Findings, compare_journals, compare_receipts
 from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.ledgers import EntryQuery, Fields, Ledger, collect_pages, open_ledger
+from dpledger.cli.listing import print_page
 from dpledger.cli.output import moment_text, percent_left, print_json, show_table
 from dpledger.cli.progress import show_bar
 from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, Quiet, at_a_ledger, new_key
@@ -62,12 +63,7 @@ def entries(
     query = EntryQuery(None if kind is None else kind.value, run, partition, newest_first, allocation)
     with open_ledger(ledger_target) as ledger:
         page = collect_pages(lambda many, after: ledger.entries(name, query, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
-    _show_entries(page["items"])
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
-    return None
+    print_page(page, _show_entries, as_json)
 
 
 def _show_entries(found: Sequence[Fields]) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "print_json",
     "show_pairs",
     "show_table",
+    "show_warnings",
 ]
 
 _UNBOUNDED_COLUMNS = 10_000
@@ -79,6 +80,12 @@ def show_pairs(pairs: Iterable[tuple[str, str | None]]) -> None:
         if value is not None:
             grid.add_row(name, value)
     _console().print(grid)
+
+
+def show_warnings(answer: dict[str, Any]) -> None:
+    """Say on standard error what an answer warns of; a service of before may not warn at all."""
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _console() -> Console:

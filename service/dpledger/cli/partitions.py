@@ -1,14 +1,15 @@
 """``dpledger partition``: open disjoint parts of a dataset, list them, show what one has left."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from dpledger.cli.datasets import DatasetName
 from dpledger.cli.failures import ExitCode, Failed
 from dpledger.cli.formatting import parse_description
 from dpledger.cli.items import coordinates_text, show_curve, show_used_items
-from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.ledgers import Fields, open_ledger
+from dpledger.cli.listing import list_command
 from dpledger.cli.output import (
     amount_text,
     left_text,
@@ -19,8 +20,9 @@ from dpledger.cli.output import (
     print_json,
     show_pairs,
     show_table,
+    show_warnings,
 )
-from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+from dpledger.cli.targets import AsJson, DatasetName, Key, LedgerTarget, at_a_ledger, new_key
 
 __all__ = ["partitions"]
 
@@ -64,29 +66,14 @@ def open_partitions(
         opened, first = made["opened"], made["first"]
         which = f"partition {first}" if opened == 1 else f"{opened} partitions, {first} to {made['last']}"
         typer.echo(f"opened {which}, of {dataset} by entry {made['sequence']}")
-    for warning in made["warnings"]:
-        typer.echo(f"warning: {warning}", err=True)
+    show_warnings(made)
 
 
-@partitions.command("list")
-@at_a_ledger
-def list_partitions(
-    ledger_target: LedgerTarget,
-    dataset: DatasetName,
-    limit: Limit = 1000,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@list_command(partitions, lambda ledger, *page: ledger.partitions(*page))
+def list_partitions(items: Sequence[Fields]) -> None:
     """List partitions in the order in which they were opened, with what each has left."""
-    with open_ledger(ledger_target) as ledger:
-        page = collect_pages(lambda many, after: ledger.partitions(dataset, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
-    rows = [[each["name"], *_left(each["remaining"])] for each in page["items"]]
+    rows = [[each["name"], *_left(each["remaining"])] for each in items]
     show_table(("partition", "left", "left>"), rows, "no partitions; dpledger partition open opens some")
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
-    return None
 
 
 def _left(left: Fields) -> tuple[str, str]:

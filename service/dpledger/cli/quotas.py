@@ -1,14 +1,15 @@
 """``dpledger quota``: limit how much of a budget a team may use, show what is left of it, remove it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from dpledger.cli.datasets import DatasetName
 from dpledger.cli.formatting import number
-from dpledger.cli.ledgers import collect_pages, open_ledger
+from dpledger.cli.ledgers import Fields, open_ledger
+from dpledger.cli.listing import list_command
 from dpledger.cli.output import moment_text, percent_left, print_json, show_table
-from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+from dpledger.cli.targets import AsJson, DatasetName, Key, LedgerTarget, at_a_ledger, new_key
 
 __all__ = ["quotas"]
 
@@ -77,20 +78,9 @@ def _limit(quota: dict[str, Any]) -> str:
     return part if quota["window_seconds"] is None else f"{part} in {quota['window_seconds']} s"
 
 
-@quotas.command("list")
-@at_a_ledger
-def list_quotas(
-    ledger_target: LedgerTarget,
-    dataset: DatasetName,
-    limit: Limit = 1000,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@list_command(quotas, lambda ledger, *page: ledger.quotas(*page))
+def list_quotas(items: Sequence[Fields]) -> None:
     """List the quotas in force, with the part of the budget that each leaves to its team now."""
-    with open_ledger(ledger_target) as ledger:
-        page = collect_pages(lambda many, after: ledger.quotas(dataset, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
     rows = [
         [
             each["team"],
@@ -99,10 +89,7 @@ def list_quotas(
             "" if each["frees_at"] is None else moment_text(each["frees_at"]),
             str(each["sequence"]),
         ]
-        for each in page["items"]
+        for each in items
     ]
     columns = ("team", "quota", "left>", "window frees?", "entry>")
     show_table(columns, rows, "no quotas; dpledger quota set makes one")
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
-    return None

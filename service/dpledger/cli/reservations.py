@@ -1,43 +1,30 @@
 """``dpledger reservation``: list what is held, settle what a job left behind."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from dpledger.cli.datasets import DatasetName
 from dpledger.cli.items import step_text
-from dpledger.cli.ledgers import Fields, collect_pages, open_ledger
+from dpledger.cli.ledgers import Fields, open_ledger
+from dpledger.cli.listing import list_command
 from dpledger.cli.output import left_text, moment_text, print_json, show_table
-from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
+from dpledger.cli.targets import AsJson, Key, LedgerTarget, at_a_ledger, new_key
 
 __all__ = ["reservations"]
 
 reservations = typer.Typer(no_args_is_help=True, help="List open reservations, settle them.")
 
 
-@reservations.command("list")
-@at_a_ledger
-def list_reservations(
-    ledger_target: LedgerTarget,
-    dataset: DatasetName,
-    limit: Limit = 1000,
-    cursor: Cursor = None,
-    as_json: AsJson = False,
-) -> None:
+@list_command(reservations, lambda ledger, *page: ledger.reservations(*page))
+def list_reservations(items: Sequence[Fields]) -> None:
     """List open reservations, the oldest first: whose they are, what they hold, when they expire."""
-    with open_ledger(ledger_target) as ledger:
-        page = collect_pages(lambda many, after: ledger.reservations(dataset, many, after), limit, cursor)
-    if as_json:
-        return print_json(page)
     columns = ["reservation", "run", "of?", "times>", "holds", "expires (UTC)"]
-    rows = [_row(each) for each in page["items"]]
+    rows = [_row(each) for each in items]
     if not any(row[2] for row in rows):
         columns.pop(2)
         rows = [row[:2] + row[3:] for row in rows]
     show_table(columns, rows, "no open reservations")
-    if page["next"] is not None:
-        typer.echo(f"more: --next {page['next']}")
-    return None
 
 
 def _row(held: Fields) -> list[str]:

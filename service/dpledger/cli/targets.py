@@ -18,6 +18,7 @@ __all__ = [
     "KEY_FILE_VARIABLE",
     "AsJson",
     "Cursor",
+    "DatasetName",
     "Key",
     "LedgerTarget",
     "Limit",
@@ -33,6 +34,7 @@ _URL_VARIABLE = "DPLEDGER_URL"
 _TOKEN_VARIABLE = "DPLEDGER_TOKEN"  # the name of a variable  # nosec B105
 _TIMEOUT_SECONDS = 30.0
 
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the API's own JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Draw no progress bar.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")]

@@ -1,6 +1,7 @@
 """``dpledger token``: make, list and revoke tokens."""
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from dpledger.auth.scopes import Scope
 from dpledger.cli.formatting import number
 from dpledger.cli.ledgers import collect_pages, open_ledger
+from dpledger.cli.listing import print_page
 from dpledger.cli.output import moment_text, print_json, show_table
 from dpledger.cli.targets import AsJson, Cursor, Key, LedgerTarget, Limit, at_a_ledger, new_key
 
@@ -64,11 +66,12 @@ def list_tokens(
     """List tokens, without their secrets."""
     with open_ledger(ledger_target) as ledger:
         page = collect_pages(ledger.tokens, limit, cursor)
-    if as_json:
-        return print_json(page)
+    print_page(page, _show_tokens, as_json)
+
+
+def _show_tokens(items: Sequence[dict[str, Any]]) -> None:
     columns = ("id", "scopes", "datasets", "team?", "state", "expires?", "description?")
-    show_table(columns, [_row(item) for item in page["items"]], "no tokens; dpledger token create makes one")
-    return None
+    show_table(columns, [_row(item) for item in items], "no tokens; dpledger token create makes one")
 
 
 def _row(item: dict[str, Any]) -> list[str]:
