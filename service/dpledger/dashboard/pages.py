@@ -49,11 +49,13 @@ class Pages:
             "left": wording.left_percent,
             "moment": reporting.moment_text,
             "number": wording.number,
+            "part": wording.part_percent,
             "pretty": wording.pretty,
             "rounded_down": wording.rounded_down,
             "rounded_up": wording.rounded_up,
             "share": wording.share_percent,
             "step": wording.step_text,
+            "window": wording.window_text,
         }
         self._environment.globals |= {
             "item_rows": reporting.item_rows,
