@@ -30,40 +30,42 @@ from dpledger.dashboard.http import (
     services_of,
     verifier_of,
 )
+from dpledger.dashboard.listing import Links, csv_text, read_cursor, read_listing
 from dpledger.dashboard.login import begin_sign_on, end_sign_on, login_page, post_login, post_logout
 from dpledger.dashboard.report import verification_of
 from dpledger.dashboard.security import check_same_origin
 from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
 from dpledger.ledger.model.entries import EntryKind
 from dpledger.ledger.report import MOST_ROWS, report_document
-from dpledger.storage.read_models.dashboard import Cursor, reader
-from dpledger.storage.read_models.fractions import WHOLE
+from dpledger.storage.read_models.dashboard import reader
 
 __all__ = ["ROUTES"]
 
 _HOUR_US = 3_600_000_000
-
-
-def _place(request: Request) -> Cursor | None:
-    """Where the page before ended."""
-    text = read_text(request, "after")
-    if text is None:
-        return None
-    left, tilde, name = text.partition("~")
-    if not (tilde and left.isascii() and left.isdigit() and len(left) < 6 and int(left) <= WHOLE):
-        raise HTTPException(400, "after must be the link of an earlier page")
-    return Cursor(int(left), name)
+_MOST_CSV_ROWS = 1000
 
 
 def get_datasets(request: Request) -> Response:
-    """All datasets, the most urgent first."""
-    caller = caller_of(request)
-    after, search = _place(request), (read_text(request, "search") or "").strip() or None
-    with reader(services_of(request).storage.database) as reading:
-        page = datasets_page(reading, caller.datasets, after, search)
-    tag = compute_tag(page, caller.id)
-    shown = {"page": page, "search": search or "", "after": after}
+    """Datasets, the most urgent first if no other order is asked for."""
+    caller, services = caller_of(request), services_of(request)
+    listing, now_us = read_listing(request), services.clock.now_us()
+    after = read_cursor(request, listing)
+    with reader(services.storage.database) as reading:
+        page = datasets_page(reading, caller.datasets, listing, after, now_us)
+    tag = compute_tag(page.marks, caller.id, str(request.url.query), now_us // _HOUR_US)
+    shown = {"page": page, "links": Links(listing), "listing": listing, "after": after}
     return not_modified(request, tag) or page_response(request, tag, "datasets.html", caller, **shown)
+
+
+def get_csv(request: Request) -> Response:
+    """The same list from the same place on, as a file."""
+    caller, services = caller_of(request), services_of(request)
+    listing, now_us = read_listing(request), services.clock.now_us()
+    after = read_cursor(request, listing)
+    with reader(services.storage.database) as reading:
+        page = datasets_page(reading, caller.datasets, listing, after, now_us, _MOST_CSV_ROWS)
+    headers = {"Content-Disposition": 'attachment; filename="datasets.csv"'}
+    return Response(csv_text(page.items), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def get_dataset(request: Request) -> Response:
@@ -161,6 +163,7 @@ def get_asset(request: Request) -> Response:
 
 ROUTES = [
     Route("/", get_datasets),
+    Route("/datasets.csv", get_csv),
     Route("/login", login_page),
     Route("/login", post_login, methods=["POST"]),
     Route("/login/sso", begin_sign_on),

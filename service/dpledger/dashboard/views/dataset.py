@@ -133,7 +133,7 @@ def dataset_page(
         rule=wording.rule_text(budget),
         points=points,
         # A pace at which nothing is granted leads to no day.
-        projection=figures.projection(points, now_us) if refusing is None else Projection(None, ""),
+        projection=_projection(reader, row, last, now_us) if refusing is None else Projection(None, ""),
         refusing=refusing,
         budget_changes=reader.entries(state.dataset_id, changed).entries,
         curve=figures.curve(budget, state.shown_for(None)) if budget.filter.picture == "curve" else [],
@@ -149,6 +149,13 @@ def dataset_page(
         allocations=_allocations(reader, state, allocations_after),
         entries=entries_page(reader, state, query, at),
     )
+
+
+def _projection(reader: DashboardReader, row: DatasetRow, last: Point, now_us: int) -> Projection:
+    """When the budget runs out, from the same points as in the list."""
+    anchors = reader.anchors([row.state.dataset_id], figures.window_starts(now_us))
+    points = figures.pace_points(anchors.get(row.state.dataset_id), row.opened_at_us, last, now_us)
+    return figures.projection(points, now_us)
 
 
 def _items(state: LedgerState) -> list[ItemPoint]:
