@@ -111,11 +111,19 @@ class StepPoint:
     purpose: str
 
 
-def burn_down(levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int) -> list[Point]:
-    """From the whole budget at the opening, over what was kept, to what is left now."""
+def burn_down(
+    levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int, since_us: int | None = None
+) -> list[Point]:
+    """From the whole budget at the opening, over what was kept, to what is left now.
+
+    With ``since_us`` it begins with what was left then.
+    """
     points = [Point(opened_at_us, 1, 1.0)]
     points += [Point(level.at_us, level.sequence, level.fraction) for level in levels]
-    if last.sequence > points[-1].sequence:
+    if since_us is not None and since_us > opened_at_us:
+        before = [point for point in points if point.at_us <= since_us]
+        points = [Point(since_us, before[-1].sequence, before[-1].fraction), *points[len(before) :]]
+    if last.sequence > points[-1].sequence and last.at_us >= points[0].at_us:
         points.append(last)
     if now_us > points[-1].at_us:
         points.append(Point(now_us, last.sequence, last.fraction))

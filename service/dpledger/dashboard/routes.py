@@ -34,7 +34,16 @@ from dpledger.dashboard.listing import Links, csv_text, read_cursor, read_listin
 from dpledger.dashboard.login import begin_sign_on, end_sign_on, login_page, post_login, post_logout
 from dpledger.dashboard.report import verification_of
 from dpledger.dashboard.security import check_same_origin
-from dpledger.dashboard.views import MOST_SPENDERS, EntryQuery, dataset_page, datasets_page, run_page
+from dpledger.dashboard.views import (
+    MOST_SPENDERS,
+    RANGES,
+    EntryQuery,
+    Places,
+    dataset_page,
+    datasets_page,
+    run_page,
+    runs_page,
+)
 from dpledger.ledger.model.entries import EntryKind
 from dpledger.ledger.report import MOST_ROWS, report_document
 from dpledger.storage.read_models.dashboard import reader
@@ -81,7 +90,7 @@ def get_dataset(request: Request) -> Response:
         read_number(request, "before", 0),
         read_text(request, "allocation"),
     )
-    after, behind = read_number(request, "partitions", -1), read_number(request, "allocations", 0)
+    places = _places(request)
     services, verdict = services_of(request), verifier_of(request).last(name)
     now_us = services.clock.now_us()
     with reader(services.storage.database) as reading:
@@ -91,10 +100,32 @@ def get_dataset(request: Request) -> Response:
         unchanged = not_modified(request, tag)
         if unchanged is not None:
             return unchanged
-        page = dataset_page(reading, name, query, after, now_us, behind)
+        page = dataset_page(reading, name, query, places, now_us)
     shown = {"page": page, "query": query, "more": _more(query), "verdict": verdict}
-    limits = {"kinds": [each.value for each in EntryKind], "most_spenders": MOST_SPENDERS}
+    limits = {"kinds": [each.value for each in EntryKind], "most_spenders": MOST_SPENDERS, "ranges": RANGES}
     return page_response(request, tag, "dataset.html", caller, **shown, **limits)
+
+
+def _places(request: Request) -> Places:
+    """Where each list of the page begins, and the range of time."""
+    chosen = read_text(request, "range") or "all"
+    if chosen not in RANGES:
+        raise HTTPException(400, f"range must be one of {', '.join(RANGES)}")
+    numbers = {name: read_number(request, name, 0) for name in ("allocations", "reservations", "quotas")}
+    return Places(partitions=read_number(request, "partitions", -1), range=RANGES[chosen], **numbers)
+
+
+def get_runs(request: Request) -> Response:
+    """All runs of a dataset, by name."""
+    caller, name = caller_of(request), request.path_params["dataset"]
+    after = read_text(request, "after") or ""
+    with reader(services_of(request).storage.database) as reading:
+        tag = compute_tag(reading.position(name), caller.id, str(request.url.query))
+        unchanged = not_modified(request, tag)
+        if unchanged is not None:
+            return unchanged
+        page = runs_page(reading, name, after)
+    return page_response(request, tag, "runs.html", caller, page=page, after=after)
 
 
 def _more(query: EntryQuery) -> str:
@@ -172,6 +203,7 @@ ROUTES = [
     Route("/datasets/{dataset}", get_dataset),
     Route("/datasets/{dataset}/report", get_report),
     Route("/datasets/{dataset}/run", get_run),
+    Route("/datasets/{dataset}/runs", get_runs),
     Route("/datasets/{dataset}/entries/{sequence:int}", get_entry),
     Route("/datasets/{dataset}/verification", post_verification, methods=["POST"]),
     Route("/datasets/{dataset}/budget", get_budget),

@@ -10,7 +10,8 @@ from dpledger.dashboard import formatting as wording
 from dpledger.dashboard.charts import CurvePoint, ItemPoint, Point, Projection
 from dpledger.dashboard.views.entries import EntriesPage, EntryQuery, entries_page
 from dpledger.dashboard.views.left import Left, compute_left, coordinate_text
-from dpledger.dashboard.views.spenders import Spender, largest_purposes, largest_runs
+from dpledger.dashboard.views.spenders import RunsPart, Spender, largest_purposes, runs_since
+from dpledger.dashboard.views.teams import TeamsPart, teams_part
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.commands import Reservation
@@ -20,13 +21,34 @@ from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Refusal, StoredEntry
 from dpledger.storage.read_models.dashboard import DashboardReader, Refusing
 
-__all__ = [
-    "DatasetPage",
-    "dataset_page",
-]
+__all__ = ["RANGES", "DatasetPage", "Places", "Range", "dataset_page"]
 
 _FEW = 20
 _LATEST = 8
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range of time up to now; all of it without ``seconds``."""
+
+    name: str
+    words: str
+    seconds: int | None = None
+
+    def since_us(self, now_us: int) -> int | None:
+        """When it begins."""
+        return None if self.seconds is None else now_us - self.seconds * 1_000_000
+
+
+RANGES = {
+    each.name: each
+    for each in (
+        Range("24h", "24 hours", 86_400),
+        Range("7d", "7 days", 7 * 86_400),
+        Range("30d", "30 days", 30 * 86_400),
+        Range("all", "all times"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -91,10 +113,13 @@ class DatasetPage:
     assessment: dict[str, Any] | None
     first_step: str
     coordinate: str
-    runs: list[Spender]
+    range: Range
+    runs: RunsPart
     purposes: list[Spender]
     refusals: list[Refusal]
     reservations: list[Reservation]
+    reservations_next: int | None
+    teams: TeamsPart | None
     partitions: PartitionsPart
     allocations: AllocationsPart | None
     entries: EntriesPage
@@ -110,45 +135,60 @@ class DatasetPage:
         return wording.guarantee_text(self.state)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where each list of a dataset's page begins, and the range of time that is looked at."""
+
+    partitions: int = -1
+    allocations: int = 0
+    reservations: int = 0
+    quotas: int = 0
+    range: Range = RANGES["all"]
+
+
 def dataset_page(
-    reader: DashboardReader,
-    name: str,
-    query: EntryQuery,
-    partitions_after: int,
-    now_us: int,
-    allocations_after: int = 0,
+    reader: DashboardReader, name: str, query: EntryQuery, places: Places, now_us: int
 ) -> DatasetPage:
     """One dataset."""
     row = reader.dataset(name)
     state, budget = row.state, row.state.budget
-    committed = state.committed_for(None)
+    committed, since_us = state.committed_for(None), places.range.since_us(now_us)
     at, refusing = budget.filter.binding(budget, committed), reader.refusing(state.dataset_id)
     last = Point(row.changed_at_us, state.sequence, budget.fraction_left(committed))
-    points = figures.burn_down(reader.levels(state.dataset_id), row.opened_at_us, last, now_us)
-    changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
+    levels = reader.levels(state.dataset_id, since_us)
     holds = reader.held(state.dataset_id)
+    held = reader.reservations(state.dataset_id, places.reservations, _LATEST + 1, budget.size)
     return DatasetPage(
         row=row,
         left=compute_left(state),
         rule=wording.rule_text(budget),
-        points=points,
+        points=figures.burn_down(levels, row.opened_at_us, last, now_us, since_us),
         # A pace at which nothing is granted leads to no day.
         projection=_projection(reader, row, last, now_us) if refusing is None else Projection(None, ""),
         refusing=refusing,
-        budget_changes=reader.entries(state.dataset_id, changed).entries,
+        budget_changes=_budget_changes(reader, state, since_us),
         curve=figures.curve(budget, state.shown_for(None)) if budget.filter.picture == "curve" else [],
         items=_items(state),
         assessment=budget.filter.assessment(budget),
         first_step=_first_step(budget),
         coordinate=coordinate_text(budget, at),
-        runs=largest_runs(reader, state, at, holds),
+        range=places.range,
+        runs=runs_since(reader, state, at, holds, since_us),
         purposes=largest_purposes(reader, state, at, holds),
         refusals=reader.refusals(state.dataset_id, _LATEST),
-        reservations=reader.reservations(state.dataset_id, 0, _LATEST, budget.size),
-        partitions=_partitions(reader, state, at, partitions_after),
-        allocations=_allocations(reader, state, allocations_after),
+        reservations=held[:_LATEST],
+        reservations_next=held[_LATEST - 1].sequence if len(held) > _LATEST else None,
+        teams=teams_part(reader, state, places.quotas, now_us),
+        partitions=_partitions(reader, state, at, places.partitions),
+        allocations=_allocations(reader, state, places.allocations),
         entries=entries_page(reader, state, query, at),
     )
+
+
+def _budget_changes(reader: DashboardReader, state: LedgerState, since_us: int | None) -> list[StoredEntry]:
+    changed = EntryFilter(limit=_FEW, kind=EntryKind.BUDGET_CHANGED.value)
+    found = reader.entries(state.dataset_id, changed).entries
+    return [each for each in found if since_us is None or each.entry.at_us >= since_us]
 
 
 def _projection(reader: DashboardReader, row: DatasetRow, last: Point, now_us: int) -> Projection:

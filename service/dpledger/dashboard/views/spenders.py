@@ -4,19 +4,28 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from dpledger.dashboard.views.left import coordinate_text
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.state import LedgerState
-from dpledger.ledger.ports import Held, RunRow
+from dpledger.ledger.ports import DatasetRow, Held, RunRow
 from dpledger.storage.read_models.dashboard import DashboardReader
 
 __all__ = [
     "MOST_SPENDERS",
+    "RunsPage",
+    "RunsPart",
     "Spender",
     "compute_spender",
     "largest_purposes",
     "largest_runs",
+    "runs_page",
+    "runs_since",
 ]
 
+MOST_RUNS = 50
+"""How many of all runs a page shows."""
 MOST_SPENDERS = 12
 """How many runs, and how many purposes, are shown."""
 
@@ -38,6 +47,53 @@ class Spender:
     is_bound: bool
     first_at_us: int
     last_at_us: int
+    team: str | None = None
+
+
+@dataclass(frozen=True)
+class RunsPart:
+    """The runs that spent most in a range of time; ``sampled`` of its ``entries`` were read, if not all."""
+
+    items: list[Spender]
+    entries: int
+    sampled: int | None
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """All runs of a dataset by name."""
+
+    row: DatasetRow
+    items: list[Spender]
+    coordinate: str
+    next: str | None
+
+
+def runs_since(
+    reader: DashboardReader, state: LedgerState, at: int, holds: Sequence[Held], since_us: int | None
+) -> RunsPart:
+    """The runs that have spent or hold most: of all times, or of what was spent since a time."""
+    if since_us is None:
+        return RunsPart(largest_runs(reader, state, at, holds), state.sequence, None)
+    found, by_run = reader.spending(state, since_us), _by(holds, lambda each: each.run)
+    known = {row.name for row in found.rows}
+    others = _largest_holders(state, by_run, found.rows, at)
+    # One that only holds has spent nothing in the range, whatever it spent before.
+    idle = [reader.run(state.dataset_id, name, state.budget.size)[1] for name in others if name not in known]
+    rows = [*found.rows, *[replace(row, amounts=np.zeros(state.budget.size), entries=0) for row in idle]]
+    return RunsPart(_spenders(state, rows, by_run, at), found.entries, found.sampled)
+
+
+def runs_page(reader: DashboardReader, name: str, after: str) -> RunsPage:
+    """All runs of a dataset, by name."""
+    row = reader.dataset(name)
+    state, budget = row.state, row.state.budget
+    at = budget.filter.binding(budget, state.committed_for(None))
+    found = reader.runs(state.dataset_id, after, MOST_RUNS + 1, budget.size)
+    by_run = _by(reader.held(state.dataset_id), lambda each: each.run)
+    items = [compute_spender(state, each, by_run.get(each.name, ()), at) for each in found[:MOST_RUNS]]
+    following = items[-1].name if len(found) > MOST_RUNS else None
+    return RunsPage(row, items, coordinate_text(budget, at), following)
 
 
 Holds = Mapping[str, Sequence[Held]]
@@ -116,4 +172,5 @@ def compute_spender(state: LedgerState, row: RunRow, holds: Iterable[Held], at: 
         bool(state.partitions),
         row.first_at_us,
         row.last_at_us,
+        row.team,
     )

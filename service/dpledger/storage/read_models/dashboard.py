@@ -30,7 +30,8 @@ from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, EntryKind
-from dpledger.ledger.model.state import Partition
+from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.storage.engine.codec import KIND_CODES, vector_from_bytes
 from dpledger.storage.engine.session import (
@@ -51,6 +52,7 @@ from dpledger.storage.read_models.listing import (
     find_anchors,
     list_datasets,
 )
+from dpledger.storage.read_models.spending import Spending, spending_since
 from dpledger.storage.repositories.allocations import (
     allocations_page,
     count_allocations,
@@ -60,7 +62,9 @@ from dpledger.storage.repositories.charges import find_charges
 from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.entries import entries_page, find_entries
 from dpledger.storage.repositories.partitions import find_partitions_by_number, partitions_page
+from dpledger.storage.repositories.quotas import quotas_page
 from dpledger.storage.repositories.reservations import held_by_runs, open_reservations_page
+from dpledger.storage.repositories.runs import runs_page
 from dpledger.storage.tables import (
     HAS_SPENT,
     allocations,
@@ -167,6 +171,10 @@ _POSITION = select(datasets.c.id, datasets.c.sequence, datasets.c.head, _LAST_RE
     datasets.c.name == bindparam("name")
 )
 _LEVELS = select(func.coalesce(func.max(levels.c.number), 0)).where(of_dataset(levels.c.dataset_id))
+_LEVEL_BEFORE = select(func.max(levels.c.number)).where(
+    of_dataset(levels.c.dataset_id), levels.c.at_us <= bindparam("since_us", type_=BigInteger)
+)
+_TEAMS = select(teams.c.name).where(of_dataset(teams.c.dataset_id)).order_by(teams.c.name).limit(_LIMIT)
 _REFUSED = tuple(column for column in refusals.c if column.name not in ("dataset_id", "number"))
 _REFUSALS = (
     select(*_REFUSED)
@@ -364,12 +372,37 @@ class DashboardReader:
         """One dataset; raises NotFound."""
         return find_dataset(self._session, name)
 
-    def levels(self, dataset_id: int) -> list[Level]:
-        """What was left over time, in the order of entries; every one of few, a sample of many."""
+    def levels(self, dataset_id: int, since_us: int | None = None) -> list[Level]:
+        """What was left over time, in the order of entries; every one of few, a sample of many.
+
+        ``since_us`` leaves out what was before it, but for the last.
+        """
         last = int(self._session.rows(_LEVELS, {"dataset_id": dataset_id})[0][0])
-        numbers = evenly_spaced_numbers(last, POINTS)
+        first = 1
+        if since_us is not None:
+            values = {"dataset_id": dataset_id, "since_us": since_us}
+            first = int(self._session.rows(_LEVEL_BEFORE, values)[0][0] or 1)
+        numbers = [first - 1 + each for each in evenly_spaced_numbers(last - first + 1, POINTS)]
         rows = select_in_list(self._session, _levels_by_number, numbers, dataset_id=dataset_id)
         return sorted((Level(*row) for row in rows), key=lambda level: level.sequence)
+
+    def spending(self, state: LedgerState, since_us: int) -> Spending:
+        """What each run has spent since a time; an estimate where that is in many entries."""
+        found = state.dataset_id, since_us, state.sequence, state.budget.size
+        return spending_since(self._session, *found)
+
+    def runs(self, dataset_id: int, after: str, limit: int, size: int) -> list[RunRow]:
+        """Runs by name, behind one."""
+        return runs_page(self._session, dataset_id, after, limit, size)
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the entries that set them."""
+        return quotas_page(self._session, dataset_id, after, limit)
+
+    def teams(self, dataset_id: int, limit: int) -> list[str]:
+        """Teams that have entries, by name."""
+        rows = self._session.rows(_TEAMS, {"dataset_id": dataset_id, "limit": limit})
+        return [name for (name,) in rows]
 
     def largest_runs(self, dataset_id: int, limit: int, size: int) -> list[RunRow]:
         """The runs that have spent most."""
