@@ -21,11 +21,11 @@ from dpledger.storage.engine.session import SqliteSession
 from dpledger.storage.read_models import dashboard as overview
 from dpledger.storage.read_models.dashboard import (
     POINTS,
-    Cursor,
     DashboardReader,
     evenly_spaced_numbers,
     reader,
 )
+from dpledger.storage.read_models.listing import Cursor, Listing
 from dpledger.storage.repositories.datasets import STEPS
 from dpledger.storage.repositories.run_totals import magnitude
 from dpledger.storage.repository import SqlStorage, SqlTransaction
@@ -38,7 +38,7 @@ SIZE = ROOMY.size
 def placed(storage: SqlStorage, name: str) -> int:
     with reader(storage.database) as reading:
         return next(
-            each.place.left_basis_points for each in reading.urgent(None, 100) if each.place.name == name
+            each.left_basis_points for each in reading.listed(Listing(), None, 100) if each.place.name == name
         )
 
 
@@ -143,7 +143,7 @@ def test_a_sample_is_even_and_holds_both_ends(last: int) -> None:
 
 
 def names(reading: DashboardReader, after: Cursor | None, limit: int, search: str | None = None) -> list[str]:
-    return [each.place.name for each in reading.urgent(after, limit, search)]
+    return [each.place.name for each in reading.listed(Listing(search=search), after, limit)]
 
 
 def test_the_list_is_in_order_and_goes_on_behind_any_place(storage: SqlStorage) -> None:
@@ -154,14 +154,14 @@ def test_the_list_is_in_order_and_goes_on_behind_any_place(storage: SqlStorage) 
     expected = ["c", "a", "d", "b", "e"]
 
     with reader(storage.database) as reading:
-        everything = reading.urgent(None, 10)
+        everything = reading.listed(Listing(), None, 10)
         assert [each.place.name for each in everything] == expected
         for index, each in enumerate(everything):
             assert names(reading, each.place, 10) == expected[index + 1 :]
         assert names(reading, None, 2) == expected[:2]
-        among = reading.urgent_among({"e", "d", "c", "nowhere"}, None, 10)
+        among = reading.listed(Listing(), None, 10, {"e", "d", "c", "nowhere"})
         assert [each.place.name for each in among] == ["c", "d", "e"]
-        behind = reading.urgent_among({"e", "d", "c"}, among[0].place, 1)
+        behind = reading.listed(Listing(), among[0].place, 1, {"e", "d", "c"})
         assert [each.place.name for each in behind] == ["d"]
         assert (reading.count_below(10_000, 100), reading.count_below(10_000, 2)) == (3, 2)
         assert reading.count_below(1, 100) == 0
@@ -174,9 +174,8 @@ def test_a_search_finds_texts_word_for_word(storage: SqlStorage, search: str) ->
 
     with reader(storage.database) as reading:
         assert names(reading, None, 10, search) == ["found"]
-        assert [each.place.name for each in reading.urgent_among({"found", "other"}, None, 9, search)] == [
-            "found"
-        ]
+        among = reading.listed(Listing(search=search), None, 9, {"found", "other"})
+        assert [each.place.name for each in among] == ["found"]
 
 
 def exact_sums(
@@ -416,8 +415,16 @@ def test_no_page_reads_a_table_from_end_to_end(storage: SqlStorage, monkeypatch:
     """SQLite says so itself; on PostgreSQL the same queries must at least be answered."""
     state = mixed_ledger(storage)
     with explained(monkeypatch) as plans, reader(storage.database) as reading:
-        reading.urgent(Cursor(5, "a"), 10)
-        reading.urgent_among({"adult"}, None, 10)
+        reading.listed(Listing(), Cursor(5, "a"), 10)
+        reading.listed(Listing(descending=True), None, 10)
+        reading.listed(Listing("name"), None, 10)
+        reading.listed(Listing("name", descending=True), None, 10)
+        reading.listed(Listing(), None, 10, {"adult"})
+        (found,) = reading.anchors([state.dataset_id], [1, 2, 3]).values()
+        reading.samples({state.dataset_id: found.levels}, 24)
+        reading.latest_refusals([state.dataset_id], 100)
+        reading.top_runs({state.dataset_id: SIZE})
+        reading.last_grant(state.dataset_id)
         reading.count_below(1000, 10)
         reading.refusing(state.dataset_id)
         reading.held(state.dataset_id)

@@ -113,6 +113,7 @@ _LINES = (
     ("api/test_deployments.py", f"{_SERVICE}/ledger", "deployment"),
     ("api/test_entries.py", f"{_SERVICE}/ledger", "reader"),
     ("api/test_reports.py", f"{_SERVICE}/ledger", "report"),
+    ("api/test_previews.py", f"{_SERVICE}/ledger", "preview"),
     ("api/test_datasets.py", f"{_SERVICE}/ledger", "service"),
     # Storage.
     ("storage/test_engines.py", f"{_SERVICE}/storage/engine", "session"),

@@ -26,6 +26,7 @@ from dpledger.ledger.errors import Unavailable
 from dpledger.ledger.marks import HighWaterMarks
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Spend
+from dpledger.ledger.preview import PreviewExecutor
 from dpledger.ledger.reader import LedgerReader
 from dpledger.ledger.receipts import Signer
 from dpledger.ledger.results import Decided
@@ -93,6 +94,7 @@ class Services:
         self.sessions = SessionKeeper(self.tokens, ended, keys.token_key, clock)
         self.responses = ResponseWriter(self.signer)
         self.ledger = LedgerService(self.storage, clock, self.responses)
+        self.preview = LedgerService(self.storage, clock, self.responses, PreviewExecutor)
         self.reader = LedgerReader(self.storage)
         self.standby = _standby_watch(settings, self.storage.database)
         self.in_flight = InFlight()

@@ -12,12 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpledger.auth.errors import Forbidden, Unauthenticated
+from dpledger.dashboard.http import problem_page
 from dpledger.dashboard.pages import Pages
-from dpledger.dashboard.routes import ROUTES, problem_page
+from dpledger.dashboard.routes import ROUTES
 from dpledger.dashboard.security import SafeHeaders
 from dpledger.dashboard.services import Services
 from dpledger.dashboard.verification import Verifier
-from dpledger.ledger.errors import NotFound, Unavailable
+from dpledger.ledger.errors import LedgerError, NotFound, ReservationClosed, TokenEnded, Unavailable
 
 __all__ = ["create_dashboard"]
 
@@ -32,9 +33,12 @@ def create_dashboard(services: Callable[[], Services]) -> Starlette:
         middleware=[Middleware(SafeHeaders), Middleware(FaultPages)],
         exception_handlers={
             Unauthenticated: _to_login,
+            TokenEnded: _to_login,
             Forbidden: _make_handler(403, "This token does not reach that far"),
+            ReservationClosed: _make_handler(409, "This reservation is closed"),
             NotFound: _make_handler(404, "Not found"),
             Unavailable: _make_handler(503, "The database does not answer"),
+            LedgerError: _make_handler(409, "The ledger refuses this"),
             HTTPException: _error_page,
         },
     )

@@ -11,6 +11,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.filter import Meter
 from dpledger.storage.read_models.dashboard import Level, Step
+from dpledger.storage.read_models.listing import Anchors
 
 __all__ = [
     "CurvePoint",
@@ -24,8 +25,10 @@ __all__ = [
     "curve",
     "item_points",
     "noise_points",
+    "pace_points",
     "projection",
     "step_points",
+    "window_starts",
 ]
 
 _DAY_US = 86_400_000_000
@@ -108,15 +111,41 @@ class StepPoint:
     purpose: str
 
 
-def burn_down(levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int) -> list[Point]:
-    """From the whole budget at the opening, over what was kept, to what is left now."""
+def burn_down(
+    levels: Sequence[Level], opened_at_us: int, last: Point, now_us: int, since_us: int | None = None
+) -> list[Point]:
+    """From the whole budget at the opening, over what was kept, to what is left now.
+
+    With ``since_us`` it begins with what was left then.
+    """
     points = [Point(opened_at_us, 1, 1.0)]
     points += [Point(level.at_us, level.sequence, level.fraction) for level in levels]
-    if last.sequence > points[-1].sequence:
+    if since_us is not None and since_us > opened_at_us:
+        before = [point for point in points if point.at_us <= since_us]
+        points = [Point(since_us, before[-1].sequence, before[-1].fraction), *points[len(before) :]]
+    if last.sequence > points[-1].sequence and last.at_us >= points[0].at_us:
         points.append(last)
     if now_us > points[-1].at_us:
         points.append(Point(now_us, last.sequence, last.fraction))
     return points
+
+
+def window_starts(now_us: int) -> list[int]:
+    """Where the windows begin from which a pace is taken."""
+    return [now_us - window_us for window_us, _ in _PACES]
+
+
+def pace_points(anchors: Anchors | None, opened_at_us: int, last: Point, now_us: int) -> list[Point]:
+    """As few points as give the projection of a whole burn-down: where windows begin, and the first spend."""
+    points = [Point(opened_at_us, 1, 1.0)]
+    if anchors is not None and anchors.first_us is not None and anchors.first_fraction is not None:
+        points.append(Point(anchors.first_us, 1, anchors.first_fraction))
+    if anchors is not None:
+        times = [max(at_us, opened_at_us) for at_us in window_starts(now_us)]
+        pairs = zip(times, anchors.at, strict=True)
+        points += [Point(at_us, 1, 1.0 if left is None else left) for at_us, left in pairs]
+    points.sort(key=lambda point: point.at_us)
+    return [*points, last, Point(max(now_us, last.at_us), 1, last.fraction)]
 
 
 def projection(points: Sequence[Point], now_us: int) -> Projection:

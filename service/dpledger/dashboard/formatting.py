@@ -24,6 +24,7 @@ __all__ = [
     "limit_text",
     "minute_text",
     "number",
+    "part_percent",
     "part_text",
     "pretty",
     "relative_noise",
@@ -33,6 +34,7 @@ __all__ = [
     "rule_text",
     "share_percent",
     "step_text",
+    "window_text",
 ]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -45,6 +47,7 @@ _MANY = 10.0
 _SYMBOLS = {"epsilon": "ε", "rho": "ρ", "mu": "μ"}
 _FEW_ITEMS = 2
 _LONGEST_NAME = 24
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
 def number(value: float | None) -> str:
@@ -98,6 +101,20 @@ def share_percent(fraction: float) -> str:
         return "over 100 %"
     percent = _THREE_UP.multiply(decimal.Decimal(_written(fraction)), _LESS_THE_LAST_BITS)
     return f"{percent:f} %" if percent.adjusted() in _PLAIN_EXPONENTS else f"{percent:.2e} %"
+
+
+def part_percent(fraction: float) -> str:
+    """A part that may be used, in per cent, rounded down to four digits that matter."""
+    return f"{_short(_DOWN.create_decimal(decimal.Decimal(_written(fraction)).scaleb(2)))} %"
+
+
+def window_text(seconds: int | None) -> str:
+    """The window of a quota in its largest whole unit."""
+    if seconds is None:
+        return "in all"
+    name, size = next(each for each in _UNITS if seconds % each[1] == 0)
+    many = seconds // size
+    return f"within {count(many)} {name}{'' if many == 1 else 's'}"
 
 
 def instant_text(at_us: int) -> str:

@@ -4,6 +4,7 @@ Widths of bars are attributes of a drawing, not styles: the policy allows no inl
 markup takes a text from outside.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,19 @@ from dpledger import __version__
 from dpledger.dashboard import formatting as wording
 from dpledger.dashboard import report as reporting
 from dpledger.dashboard.assets import ASSETS, plotly_style_id
+from dpledger.dashboard.charts import Point
 from dpledger.dashboard.views import Left
 
-__all__ = ["Pages", "left_bar", "share_bar"]
+__all__ = ["Pages", "left_bar", "share_bar", "spark_line"]
 
 _FOLDER = Path(__file__).parent / "templates"
 _BAR = (
     '<svg class="bar {kind}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" '
     'focusable="false"><rect class="track" width="100" height="10"></rect>{parts}</svg>'
+)
+_SPARK = (
+    '<svg class="spark {level}" viewBox="0 0 100 24" preserveAspectRatio="none" aria-hidden="true" '
+    'focusable="false"><path class="area" d="{path}V24H0Z"></path><path class="line" d="{path}"></path></svg>'
 )
 
 
@@ -49,11 +55,13 @@ class Pages:
             "left": wording.left_percent,
             "moment": reporting.moment_text,
             "number": wording.number,
+            "part": wording.part_percent,
             "pretty": wording.pretty,
             "rounded_down": wording.rounded_down,
             "rounded_up": wording.rounded_up,
             "share": wording.share_percent,
             "step": wording.step_text,
+            "window": wording.window_text,
         }
         self._environment.globals |= {
             "item_rows": reporting.item_rows,
@@ -62,6 +70,7 @@ class Pages:
             "minute": _minute,
             "plotly_style_id": plotly_style_id(),
             "share_bar": share_bar,
+            "spark_line": spark_line,
             "time": _time,
             "versions": {name: asset.version for name, asset in ASSETS.items()},
         }
@@ -98,6 +107,21 @@ def share_bar(share: float, held: float = 0.0, is_used_up: bool = False) -> Mark
     kind = "spent out" if is_used_up else "spent"
     shown = _BAR.format(kind=kind, parts=parts)
     return Markup(shown)  # numbers and words of our own  # nosec B704
+
+
+def spark_line(points: Sequence[Point], level: str) -> Markup:
+    """What was left from the opening until now, as steps; the numbers are on the dataset's page."""
+    first, last = points[0].at_us, max(point.at_us for point in points)
+    span = max(1, last - first)
+    path = f"M0 {_height(points[0].fraction):.1f}"
+    for point in points[1:]:
+        path += f"H{100.0 * max(0, point.at_us - first) / span:.1f}V{_height(point.fraction):.1f}"
+    shown = _SPARK.format(level=level, path=path)
+    return Markup(shown)  # numbers and words of our own  # nosec B704
+
+
+def _height(fraction: float) -> float:
+    return 1.0 + 22.0 * (1.0 - min(max(fraction, 0.0), 1.0))
 
 
 def _time(at_us: int) -> Markup:

@@ -82,10 +82,18 @@ class LedgerService:
         What tells the time.
     renderer
         Writes the texts that are kept under idempotency keys.
+    executor
+        Runs what is decided; a :class:`~dpledger.ledger.preview.PreviewExecutor` records nothing.
     """
 
-    def __init__(self, storage: Storage, clock: Clock, renderer: Renderer) -> None:
-        self._executor = IdempotentExecutor(storage, clock, renderer)
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        renderer: Renderer,
+        executor: type[IdempotentExecutor] = IdempotentExecutor,
+    ) -> None:
+        self._executor = executor(storage, clock, renderer)
         self.batches = BatchDecider(self._executor)
         """Decides single authorizations in groups."""
 

@@ -190,6 +190,7 @@ function replaceParts(fresh) {
     const update = fresh.getElementById(part.id);
     if (update === null || update.innerHTML === part.innerHTML) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    if (focused !== null && focused.matches("input, select, textarea")) continue;
     const place = focused === null ? null : { href: focused.getAttribute("href"), label: focused.getAttribute("aria-label") };
     const offset = part.querySelector(".scroll")?.scrollLeft ?? 0;
     part.innerHTML = update.innerHTML;

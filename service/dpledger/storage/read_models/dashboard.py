@@ -9,7 +9,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import (
@@ -18,12 +18,11 @@ from sqlalchemy import (
     Select,
     SmallInteger,
     Table,
-    Text,
+    and_,
     bindparam,
     func,
     literal_column,
     select,
-    tuple_,
 )
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -31,21 +30,41 @@ from dpledger.ledger.errors import NotFound
 from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, EntryKind
-from dpledger.ledger.model.state import Partition
+from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.state import LedgerState, Partition
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, Refusal, RunRow, StoredEntry
 from dpledger.storage.engine.codec import KIND_CODES, vector_from_bytes
-from dpledger.storage.engine.search import mentioning, pattern_of
-from dpledger.storage.engine.session import Database, Row, Session, in_list, of_dataset, select_in_list
+from dpledger.storage.engine.session import (
+    Database,
+    Query,
+    Row,
+    Session,
+    in_list,
+    of_dataset,
+    queries_in_list,
+    select_in_list,
+)
+from dpledger.storage.read_models.listing import (
+    Anchors,
+    Cursor,
+    DatasetSummary,
+    Listing,
+    find_anchors,
+    list_datasets,
+)
+from dpledger.storage.read_models.spending import Spending, spending_since
 from dpledger.storage.repositories.allocations import (
     allocations_page,
     count_allocations,
     find_allocations_by_sequence,
 )
 from dpledger.storage.repositories.charges import find_charges
-from dpledger.storage.repositories.datasets import DATASETS, dataset_of, find_dataset
+from dpledger.storage.repositories.datasets import find_dataset
 from dpledger.storage.repositories.entries import entries_page, find_entries
 from dpledger.storage.repositories.partitions import find_partitions_by_number, partitions_page
+from dpledger.storage.repositories.quotas import quotas_page
 from dpledger.storage.repositories.reservations import held_by_runs, open_reservations_page
+from dpledger.storage.repositories.runs import runs_page
 from dpledger.storage.tables import (
     HAS_SPENT,
     allocations,
@@ -56,17 +75,17 @@ from dpledger.storage.tables import (
     purposes,
     refusals,
     runs,
+    teams,
 )
 
 __all__ = [
     "POINTS",
     "WINDOW",
-    "Cursor",
     "DashboardReader",
-    "DatasetSummary",
     "Found",
     "Level",
     "Position",
+    "Refused",
     "Refusing",
     "Step",
     "reader",
@@ -77,23 +96,6 @@ POINTS = 250
 WINDOW = 20_000
 """How many entries one page looks through at most for a combination that no index answers."""
 _COMBED_AT_ONCE = 2_000
-_BEFORE_ALL = -1, ""
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """Where a dataset stands in the order of urgency: what is left in basis points, then its name."""
-
-    left_basis_points: int
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class DatasetSummary:
-    """A dataset as it is listed, with its place in the list."""
-
-    place: Cursor
-    row: DatasetRow
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,15 @@ class Step:
     times: int
     partition: int | None
     allocation: int | None = None
+
+
+class Refused(NamedTuple):
+    """When a request was refused, after which entry, and how many of its repetitions would have fitted."""
+
+    number: int
+    sequence: int
+    at_us: int
+    fits_times: int
 
 
 @dataclass(frozen=True)
@@ -143,26 +154,7 @@ class Position:
     refusals: int
 
 
-_GLANCE = DATASETS.add_columns(datasets.c.left_basis_points)
 _LIMIT = bindparam("limit", type_=Integer)
-_BEHIND = tuple_(datasets.c.left_basis_points, datasets.c.name) > tuple_(
-    bindparam("left", type_=SmallInteger), bindparam("name", type_=Text)
-)
-
-
-@functools.cache
-def _urgent(searching: bool) -> Select[Any]:
-    page = _GLANCE.where(_BEHIND)
-    if searching:
-        page = page.where(mentioning())
-    return page.order_by(datasets.c.left_basis_points, datasets.c.name).limit(_LIMIT)
-
-
-@functools.cache
-def _by_names(size: int) -> Select[Any]:
-    return _GLANCE.where(in_list(datasets.c.name, size))
-
-
 _FEW = (
     select(datasets.c.id)
     .where(datasets.c.left_basis_points < bindparam("below", type_=SmallInteger))
@@ -179,9 +171,19 @@ _POSITION = select(datasets.c.id, datasets.c.sequence, datasets.c.head, _LAST_RE
     datasets.c.name == bindparam("name")
 )
 _LEVELS = select(func.coalesce(func.max(levels.c.number), 0)).where(of_dataset(levels.c.dataset_id))
+_LEVEL_BEFORE = select(func.max(levels.c.number)).where(
+    of_dataset(levels.c.dataset_id), levels.c.at_us <= bindparam("since_us", type_=BigInteger)
+)
+_TEAMS = select(teams.c.name).where(of_dataset(teams.c.dataset_id)).order_by(teams.c.name).limit(_LIMIT)
 _REFUSED = tuple(column for column in refusals.c if column.name not in ("dataset_id", "number"))
 _REFUSALS = (
     select(*_REFUSED)
+    .where(of_dataset(refusals.c.dataset_id))
+    .order_by(refusals.c.number.desc())
+    .limit(_LIMIT)
+)
+_LATELY_REFUSED = (
+    select(refusals.c.number, refusals.c.sequence, refusals.c.at_us, refusals.c.fits_times)
     .where(of_dataset(refusals.c.dataset_id))
     .order_by(refusals.c.number.desc())
     .limit(_LIMIT)
@@ -218,13 +220,17 @@ def _spender_named(table: Table) -> Select[Any]:
     return select(table.c.number, *columns).where(of_dataset(table.c.dataset_id), named)
 
 
-@functools.cache
-def _largest(table: Table) -> Select[Any]:
+def _largest(table: Table, *more: ColumnElement[Any]) -> Select[Any]:
     columns = table.c.name, table.c.entries, table.c.amounts, table.c.first_at_us, table.c.last_at_us
     # Word for word the index's own condition: neither database would infer it.
     has_spent: ColumnElement[bool] = literal_column(f"{table.name}.{HAS_SPENT}")
-    found = select(*columns).where(of_dataset(table.c.dataset_id), has_spent)
+    found = select(*columns, *more).where(of_dataset(table.c.dataset_id), has_spent)
     return found.order_by(table.c.magnitude.desc(), table.c.number.desc()).limit(_LIMIT)
+
+
+_ITS_TEAM = and_(teams.c.dataset_id == runs.c.dataset_id, teams.c.number == runs.c.team)
+_LARGEST_RUNS = _largest(runs, teams.c.name).select_from(runs.outerjoin(teams, _ITS_TEAM))
+_LARGEST_PURPOSES = _largest(purposes)
 
 
 def _of_run(which: Any) -> Select[Any]:
@@ -308,27 +314,48 @@ class DashboardReader:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def urgent(self, after: Cursor | None, limit: int, search: str | None = None) -> list[DatasetSummary]:
-        """Datasets with the least left first, behind one; ``search`` is part of a name or description."""
-        left, name = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
-        values: dict[str, Any] = {"left": left, "name": name, "limit": limit}
-        if search:
-            values["pattern"] = pattern_of(search)
-        return [_glance(row) for row in self._session.rows(_urgent(bool(search)), values)]
-
-    def urgent_among(
-        self, names: Collection[str], after: Cursor | None, limit: int, search: str | None = None
+    def listed(
+        self,
+        listing: Listing,
+        after: Cursor | None,
+        limit: int,
+        names: Collection[str] | None = None,
     ) -> list[DatasetSummary]:
-        """The same among some datasets only; names that there are not are left out."""
-        found = [_glance(row) for row in select_in_list(self._session, _by_names, sorted(names))]
-        wanted = (search or "").lower()
-        behind = _BEFORE_ALL if after is None else (after.left_basis_points, after.name)
-        chosen = [
-            each
-            for each in sorted(found, key=lambda each: _order(each.place))
-            if _order(each.place) > behind and _mentions(each, wanted)
+        """Datasets in an order, behind a place; among ``names`` alone where they are given."""
+        return list_datasets(self._session, listing, after, limit, names)
+
+    def anchors(self, ids: Sequence[int], times_us: Sequence[int]) -> dict[int, Anchors]:
+        """What was left of datasets at these times."""
+        return find_anchors(self._session, ids, times_us)
+
+    def samples(self, counts: Mapping[int, int], most: int) -> dict[int, list[Level]]:
+        """At most so many levels of each of several datasets, by how many are kept of it."""
+        asked = [
+            queries_in_list(_levels_by_number, evenly_spaced_numbers(last, most), dataset_id=id_)
+            for id_, last in counts.items()
         ]
-        return chosen[:limit]
+        found = self._session.rows_of_each(asked)
+        return {
+            id_: sorted((Level(*row) for row in rows), key=lambda level: level.sequence)
+            for id_, rows in zip(counts, found, strict=True)
+        }
+
+    def latest_refusals(self, ids: Sequence[int], most: int) -> dict[int, list[Refused]]:
+        """The latest refusals of each of several datasets, the latest first."""
+        asked = [[Query(_LATELY_REFUSED, {"dataset_id": id_, "limit": most})] for id_ in ids]
+        found = self._session.rows_of_each(asked)
+        return {id_: [Refused(*row) for row in rows] for id_, rows in zip(ids, found, strict=True)}
+
+    def top_runs(self, sizes: Mapping[int, int]) -> dict[int, RunRow]:
+        """The run that has spent most of each of several datasets, by the sizes of their amounts."""
+        asked = [[Query(_LARGEST_RUNS, {"dataset_id": id_, "limit": 1})] for id_ in sizes]
+        found = self._session.rows_of_each(asked)
+        pairs = zip(sizes.items(), found, strict=True)
+        return {id_: _spender(rows[0], size) for (id_, size), rows in pairs if rows}
+
+    def last_grant(self, dataset_id: int) -> int:
+        """The last entry that is not an expiry, which gives nothing."""
+        return self._last_but_expiries(dataset_id)
 
     def count_below(self, left_basis_points: int, most: int) -> int:
         """How many datasets have less left than that, counted up to ``most``."""
@@ -345,23 +372,46 @@ class DashboardReader:
         """One dataset; raises NotFound."""
         return find_dataset(self._session, name)
 
-    def levels(self, dataset_id: int) -> list[Level]:
-        """What was left over time, in the order of entries; every one of few, a sample of many."""
+    def levels(self, dataset_id: int, since_us: int | None = None) -> list[Level]:
+        """What was left over time, in the order of entries; every one of few, a sample of many.
+
+        ``since_us`` leaves out what was before it, but for the last.
+        """
         last = int(self._session.rows(_LEVELS, {"dataset_id": dataset_id})[0][0])
-        numbers = evenly_spaced_numbers(last, POINTS)
+        first = 1
+        if since_us is not None:
+            values = {"dataset_id": dataset_id, "since_us": since_us}
+            first = int(self._session.rows(_LEVEL_BEFORE, values)[0][0] or 1)
+        numbers = [first - 1 + each for each in evenly_spaced_numbers(last - first + 1, POINTS)]
         rows = select_in_list(self._session, _levels_by_number, numbers, dataset_id=dataset_id)
         return sorted((Level(*row) for row in rows), key=lambda level: level.sequence)
 
+    def spending(self, state: LedgerState, since_us: int) -> Spending:
+        """What each run has spent since a time; an estimate where that is in many entries."""
+        found = state.dataset_id, since_us, state.sequence, state.budget.size
+        return spending_since(self._session, *found)
+
+    def runs(self, dataset_id: int, after: str, limit: int, size: int) -> list[RunRow]:
+        """Runs by name, behind one."""
+        return runs_page(self._session, dataset_id, after, limit, size)
+
+    def quotas(self, dataset_id: int, after: int, limit: int) -> list[Quota]:
+        """Quotas in force by the entries that set them."""
+        return quotas_page(self._session, dataset_id, after, limit)
+
+    def teams(self, dataset_id: int, limit: int) -> list[str]:
+        """Teams that have entries, by name."""
+        rows = self._session.rows(_TEAMS, {"dataset_id": dataset_id, "limit": limit})
+        return [name for (name,) in rows]
+
     def largest_runs(self, dataset_id: int, limit: int, size: int) -> list[RunRow]:
         """The runs that have spent most."""
-        return self._largest(runs, dataset_id, limit, size)
+        rows = self._session.rows(_LARGEST_RUNS, {"dataset_id": dataset_id, "limit": limit})
+        return [_spender(row, size) for row in rows]
 
     def largest_purposes(self, dataset_id: int, limit: int, size: int) -> list[RunRow]:
         """The purposes on which most was spent."""
-        return self._largest(purposes, dataset_id, limit, size)
-
-    def _largest(self, table: Table, dataset_id: int, limit: int, size: int) -> list[RunRow]:
-        rows = self._session.rows(_largest(table), {"dataset_id": dataset_id, "limit": limit})
+        rows = self._session.rows(_LARGEST_PURPOSES, {"dataset_id": dataset_id, "limit": limit})
         return [_spender(row, size) for row in rows]
 
     def refusals(self, dataset_id: int, limit: int) -> list[Refusal]:
@@ -513,19 +563,6 @@ def evenly_spaced_numbers(last: int, most: int) -> Sequence[int]:
     return sorted({1 + index * (last - 1) // (most - 1) for index in range(most)})
 
 
-def _order(place: Cursor) -> tuple[int, str]:
-    return place.left_basis_points, place.name
-
-
-def _mentions(summary: DatasetSummary, wanted: str) -> bool:
-    return wanted in summary.place.name.lower() or wanted in summary.row.description.lower()
-
-
-def _glance(row: Row) -> DatasetSummary:
-    found = dataset_of(row[:-1])
-    return DatasetSummary(Cursor(row[-1], found.state.name), found)
-
-
 def _spender(row: Sequence[Any], size: int) -> RunRow:
-    name, count, raw, first_at_us, last_at_us = row
-    return RunRow(name, count, vector_from_bytes(raw, size), first_at_us, last_at_us)
+    name, count, raw, *rest = row
+    return RunRow(name, count, vector_from_bytes(raw, size), *rest)
