@@ -503,6 +503,8 @@ def test_parameters_that_move_in_the_backward_pass_are_refused(ledger: Ledger) -
 class Centred(nn.Module):  # type: ignore[misc]
     """Takes off a mean of the records that passed."""
 
+    mean: Any
+
     def __init__(self, in_place: bool) -> None:
         super().__init__()
         self.in_place = in_place
