@@ -114,13 +114,13 @@ class Journal:
             self._open(owner)
             return self._calls[self._next] if self._next < len(self._calls) else None
 
-    def answer(self, owner: str, question: Any, ask: Callable[[], Any]) -> Any:
-        """What was answered to a question before the next request; else what ``ask`` gives, written down.
+    def answer(self, owner: str, query: Any, ask: Callable[[], Any]) -> Any:
+        """What was answered to a query before the next request; else what ``ask`` gives, written down.
 
         For what changes when the job spends, such as what is left: a request that was chosen by it is the
         same after a restart.
         """
-        asked = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+        asked = hashlib.sha256(json.dumps(query, sort_keys=True).encode()).hexdigest()
         with self._lock:
             file = self._open(owner)
             place = f"{self._next}?{asked}"

@@ -766,6 +766,16 @@ MUTANTS = (
             "::test_a_request_that_comes_again_is_answered_as_before",
         ),
     ),
+    Mutant(
+        "threads of a participant answer one request twice",
+        f"{_CLIENT}/journal.py",
+        "        with self._lock:\n            try:\n                yield self\n",
+        "        if True:\n            try:\n                yield self\n",
+        (
+            "tests/client/integrations/test_participant.py"
+            "::test_a_request_that_comes_twice_at_once_is_answered_once_and_charged_once",
+        ),
+    ),
     # Trainings by Opacus.
     Mutant(
         "a forked process draws its parent's noise again",
@@ -775,6 +785,17 @@ MUTANTS = (
         (
             "tests/client/integrations/test_opacus.py"
             "::test_an_accountant_is_neither_copied_nor_used_in_a_forked_process",
+        ),
+        quick=True,
+    ),
+    Mutant(
+        "a frozen batch normalisation trains on its batch",
+        f"{_CLIENT}/integrations/_apart.py",
+        '_MIXING = "BatchNorm"',
+        '_MIXING = "NoLayer"',
+        (
+            "tests/client/integrations/test_opacus.py"
+            "::test_a_layer_that_mixes_records_or_keeps_of_them_is_refused",
         ),
         quick=True,
     ),

@@ -35,7 +35,7 @@ _LINES = (
     ("client/integrations/with_huggingface.py", f"{_CLIENT}/integrations", "huggingface"),
     ("client/integrations/with_lightning.py", f"{_CLIENT}/integrations", "_stopping lightning"),
     ("client/integrations/with_torch.py", f"{_CLIENT}/objectives", "_example_gradients"),
-    ("client/integrations/test_opacus.py", f"{_CLIENT}/integrations", "_charges _poisson"),
+    ("client/integrations/test_opacus.py", f"{_CLIENT}/integrations", "_apart _charges _clipping _poisson"),
     ("client/integrations/with_opacus.py", f"{_CLIENT}/integrations", "_generators _ranks"),
     ("client/integrations/with_flower.py", f"{_CLIENT}/integrations", "flower"),
     ("client/optimizers/test_ranking.py", _CLIENT, "ranking_metrics"),

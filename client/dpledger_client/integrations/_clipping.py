@@ -1,8 +1,8 @@
-"""What a step of Opacus adds up, held to what is charged: one clipped gradient for each record drawn.
+"""Holds the sums of Opacus to what is charged: one clipped gradient for each record drawn.
 
 A gradient that is infinite or no number would make the whole sum one, which no noise hides. Numbers of half
-precision are so far apart that sum and noise together tell them: of 4,096 of bfloat16, with noise of 1, a sum
-of 2⁻⁸ in each is told from one of 0 by the last digits alone.
+precision are so far apart that last digits give a sum away: of outputs of bfloat16 between 1 and 2, with noise
+of 1, half end in an odd digit where the sum is 0, and none where it is 2⁻⁸.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class Clipping:
 
     def __init__(self, optimizer: Any) -> None:
         self.rows = 0
-        self._optimizer = ref(optimizer)
+        self._reference = ref(optimizer)
         self._clipped: list[tuple[Any, int]] | None = None
         self._normed = 0
         self._foreign = False
@@ -35,6 +35,10 @@ class Clipping:
             optimizer.accumulate = self._accumulate_clipped
         else:
             optimizer.clip_and_accumulate = self._clip_usable
+
+    @property
+    def _optimizer(self) -> Any:
+        return self._reference()
 
     def restart(self) -> None:
         """Another batch begins."""
@@ -54,7 +58,7 @@ class Clipping:
                 "with grad_sample_mode='ghost' the loss must be that of the criterion which make_private "
                 "returned, and its backward pass the last: what another leaves is not clipped"
             )
-        ghost, norm = self._ghost, self._optimizer().max_grad_norm
+        ghost, norm = self._ghost, self._optimizer.max_grad_norm
         if ghost is not None and ghost.max_grad_norm != norm:
             raise ValueError(
                 f"max_grad_norm of the model must stay {norm!r}, by which the noise is scaled, "
@@ -68,7 +72,7 @@ class Clipping:
         self._check_digits()
 
     def _check_digits(self) -> None:
-        optimizer = self._optimizer()
+        optimizer = self._optimizer
         covered = _SECURE if getattr(optimizer, "secure_mode", False) else _PRECISE
         found = {str(each.dtype) for value in optimizer.params for each in (value, *_samples_of(value))}
         if not found <= set(covered):
@@ -93,13 +97,13 @@ class Clipping:
         def noted_end() -> None:
             enable()
             if self._clipped is not None:
-                values = [value.grad for value in self._optimizer().params]
+                values = [value.grad for value in self._optimizer.params]
                 self._clipped = [(each, each._version) for each in values if each is not None]
 
         module.get_clipping_coef, module.enable_hooks = noted_norms, noted_end
 
     def _accumulate_clipped(self) -> None:
-        optimizer, clipped = self._optimizer(), self._clipped or []
+        optimizer, clipped = self._optimizer, self._clipped or []
         found = [value.grad for value in optimizer.params if value.grad is not None]
         left = [(id(each), version) for each, version in clipped]
         self._foreign |= [(id(each), each._version) for each in found] != left
@@ -108,7 +112,7 @@ class Clipping:
         type(optimizer).accumulate(optimizer)
 
     def _clip_usable(self) -> None:
-        optimizer = self._optimizer()
+        optimizer = self._optimizer
         for batch in zip(*(_samples_of(value) for value in optimizer.params), strict=False):
             self.rows += len(batch[0])
             _drop_unusable(batch)

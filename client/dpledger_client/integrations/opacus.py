@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Any
 
 from dpledger_client._checks import check_count
+from dpledger_client.integrations._apart import keep_apart
 from dpledger_client.integrations._charges import Charges
 from dpledger_client.integrations._clipping import Clipping
 from dpledger_client.integrations._generators import import_torch, noise_generator
@@ -133,6 +134,7 @@ def make_private(
         )
     loader = _loader(poisson_loader, plan, made[1], parts)
     engine.accountant = LedgerAccountant(account, made[1], loader, reserve=reserve)
+    keep_apart(module, made[1])
     for criterion in made[2:]:
         engine.accountant.clipping.require_criterion(criterion.module)
     return (*made, loader)

@@ -17,6 +17,7 @@ import pytest
 
 from dpledger_client import Account, BudgetExhausted, Gaussian, Ledger, NothingLeft, Poisson, permits
 from dpledger_client.integrations import opacus
+from dpledger_client.integrations._apart import keep_apart
 from dpledger_client.integrations._poisson import PoissonBatches, SamplingPlan
 from dpledger_client.integrations.opacus import LedgerAccountant
 from tests.client.optimizers.contract import charged_entries
@@ -324,6 +325,67 @@ def test_an_accountant_is_neither_copied_nor_used_in_a_forked_process(
 
     assert training.optimizer.moved == len(charged_entries(account.dataset)) == 0
     assert training.optimizer.cleared == 1
+
+
+class Buffer:
+    """The part of a tensor that says how often it was written to."""
+
+    _version = 0
+
+
+class Layer:
+    """The part of a module that is watched, which writes to its buffer as it passes something on."""
+
+    def __init__(self, *buffers: Buffer) -> None:
+        self.training = True
+        self.kept = list(buffers)
+        self.before: list[Callable[..., None]] = []
+        self.after: list[Callable[..., None]] = []
+        self.register_forward_pre_hook = self.before.append
+        self.register_forward_hook = self.after.append
+
+    def named_modules(self) -> list[tuple[str, "Layer"]]:
+        return [("layer", self)]
+
+    def buffers(self, recurse: bool) -> Iterator[Buffer]:
+        return iter(self.kept)
+
+    def __call__(self) -> None:
+        for hook in self.before:
+            hook(self, ())
+        for each in self.kept if self.training else ():
+            each._version += 1
+        for hook in self.after:
+            hook(self, (), None)
+
+
+class SyncBatchNorm(Layer):
+    """Named as one of torch's."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [(SyncBatchNorm(Buffer()), "put layer into evaluation"), (Layer(Buffer()), "layer has one that did")],
+    ids=["normalisation", "statistics"],
+)
+def test_a_layer_that_mixes_records_or_keeps_of_them_is_refused(layer: Layer, message: str) -> None:
+    """A frozen normalisation passes Opacus' own check, with statistics of the records that have no noise."""
+    optimizer = DPOptimizer()
+    keep_apart(layer, optimizer)
+    with pytest.raises(ValueError, match=message):
+        layer()
+    layer.training = False
+    layer()
+    layer.training = True
+    del optimizer
+    layer()
+
+
+def test_a_layer_without_buffers_is_let_alone() -> None:
+    layer, optimizer = Layer(), DPOptimizer()
+    keep_apart(layer, optimizer)
+    layer()
+    assert layer.before == layer.after == []
 
 
 def test_batches_fetched_ahead_are_used_one_by_one() -> None:

@@ -4,6 +4,7 @@ The name keeps this file out of ``make test``, whose environment has neither tor
 """
 
 import copy
+import gc
 import itertools
 import json
 import math
@@ -497,6 +498,67 @@ def test_parameters_that_move_in_the_backward_pass_are_refused(ledger: Ledger) -
         value.register_post_accumulate_grad_hook(move)
     with pytest.raises(ValueError, match="before there is noise"):
         Job(dataset_of(ledger), module=module)
+
+
+class Centred(nn.Module):  # type: ignore[misc]
+    """Takes off a mean of the records that passed."""
+
+    mean: Any
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.register_buffer("mean", torch.zeros(28 * 28))
+
+    def forward(self, rows: Any) -> Any:
+        if self.training:
+            found = 0.9 * self.mean + 0.1 * rows.detach().mean(dim=0)
+            self.mean = self.mean.copy_(found) if self.in_place else found
+        return rows - self.mean
+
+
+def frozen(layer: Any) -> Any:
+    return layer.requires_grad_(False)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.BatchNorm1d(28 * 28, affine=False), "mixes records"),
+        (lambda: nn.BatchNorm1d(28 * 28, affine=False, track_running_stats=False), "mixes records"),
+        (lambda: frozen(nn.BatchNorm1d(28 * 28)), "mixes records"),
+        (lambda: Centred(in_place=True), "buffers must not change"),
+        (lambda: Centred(in_place=False), "buffers must not change"),
+    ],
+    ids=["affine", "statistics", "frozen", "in place", "replaced"],
+)
+def test_what_mixes_records_or_keeps_something_of_them_is_refused(
+    ledger: Ledger, mode: str, make: Any, message: str
+) -> None:
+    """Opacus looks at layers with trained parameters alone; in evaluation such a layer is fixed."""
+    dataset = dataset_of(ledger)
+    module = nn.Sequential(nn.Flatten(), make(), nn.Linear(28 * 28, 10))
+    job = Job(dataset, module=module, grad_sample_mode=mode)
+    with pytest.raises(ValueError, match=message):
+        one_step(job)
+    assert charged(dataset) == job.moves == 0
+
+    module[1].eval()
+    before = [each.clone() for each in module.buffers()]
+    one_step(job)
+    assert charged(dataset) == job.moves == 1
+    assert same(before, list(module.buffers()))
+
+
+def test_a_module_whose_private_training_is_over_is_not_watched(ledger: Ledger) -> None:
+    module = nn.Sequential(nn.Flatten(), frozen(nn.BatchNorm1d(28 * 28)), nn.Linear(28 * 28, 10))
+    job = Job(dataset_of(ledger), module=module)
+    with pytest.raises(ValueError, match="mixes records"):
+        module(images(4).tensors[0])
+    del job
+    gc.collect()
+    module(images(4).tensors[0])
 
 
 def test_a_seed_set_by_hand_reaches_neither_noise_nor_batches(ledger: Ledger) -> None:

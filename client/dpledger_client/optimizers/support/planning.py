@@ -153,7 +153,7 @@ def start_of(dimension: int | None, w0: Any) -> Floats | None:
     return None if dimension is None else np.zeros(check_count("dimension", dimension))
 
 
-def look_up(account: Account, question: Any, ask: Callable[[], Any]) -> Any:
+def look_up(account: Account, query: Any, ask: Callable[[], Any]) -> Any:
     """What the ledger says of its state, by which a request is chosen, as JSON.
 
     With a journal it is what it said before a restart: less is left now, and the restarted job must ask for
@@ -161,4 +161,4 @@ def look_up(account: Account, question: Any, ask: Callable[[], Any]) -> Any:
     """
     if account.journal is None:
         return ask()
-    return account.journal.answer(account.dataset.ledger._wire.token_id(), question, ask)
+    return account.journal.answer(account.dataset.ledger._wire.token_id(), query, ask)
