@@ -17,7 +17,7 @@ from dpledger.accounting.mechanisms.tuned import MAX_CANDIDATES, MAX_EXPENSIVE, 
 from dpledger.accounting.orders import DEFAULT_ORDERS
 from dpledger.accounting.sampling import Adjacency
 from dpledger.accounting.stepcost import cost_of
-from dpledger.accounting.steps import Step, mechanism_from_fields
+from dpledger.accounting.steps import Step, mechanism_from_fields, releases_from_fields
 from dpledger.accounting.tuning import trials_from_fields, tuned_cost
 from tests.accounting.references import Number, digits, log_uniform, moderately, renyi_both_ways
 from tests.accounting.test_tuning import best_of
@@ -261,3 +261,18 @@ def test_as_many_releases_that_take_long_as_one_step_may_have_are_read() -> None
     found = tuned(GEOMETRIC, *[[step(*[SEARCH] * 40)], [step(*[SEARCH] * (MAX_EXPENSIVE - 40))]] * 2)
 
     assert len(found.candidates) == 4
+
+
+def test_several_tunings_in_a_step_take_no_longer_than_one() -> None:
+    """A step of 13 tunings would be priced for the better part of an hour, while everybody else waits."""
+    wires = [tuned(GEOMETRIC, [step(*[SEARCH] * many)]).fields() for many in (MAX_EXPENSIVE - 1, 1, 2)]
+    assert len(releases_from_fields(wires[:2])) == 2
+    for found in (wires[::2], [*wires[:2], SEARCH], [*wires[:2], tuned(POISSON, [step(GAUSSIAN)]).fields()]):
+        with pytest.raises(InvalidInput, match="at most 64 that take long to price") as refused:
+            releases_from_fields(found)
+        assert refused.value.field == "releases"
+
+
+def test_what_was_stored_with_more_tunings_is_still_read() -> None:
+    wire = tuned(GEOMETRIC, [step(*[SEARCH] * MAX_EXPENSIVE)]).fields()
+    assert len(Step.from_canonical(Step.from_fields([wire] * 2, None, "add-remove").canonical).releases) == 2

@@ -16,8 +16,10 @@ import pytest
 from dpledger.accounting.stepcost import cost_of
 from dpledger.accounting.steps import Step
 from dpledger.api import fast_path as authorizing
+from dpledger.api import responses
 from dpledger.api.http.body import MAX_BODY_BYTES
 from dpledger.api.schemas.responses import AuthorizationAnswer, Refusal
+from dpledger.ledger import charges as charging
 from dpledger.ledger.charges import Charger
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.requests import Spend
@@ -373,6 +375,22 @@ def test_bodies_are_remembered_only_while_there_is_room(adult: Service) -> None:
     assert len(adult.app.authorizations._read) == 2
     entries = adult.shown("/v1/datasets/adult/entries", kind="authorized")["items"]
     assert [entry["run"] for entry in entries] == ["a", "b", "a", "c", "b", "a"]
+
+
+def test_charges_of_long_steps_are_remembered_only_while_there_is_room(
+    adult: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them, which one token may ask for, would be gigabytes."""
+    monkeypatch.setattr(charging, "_KEPT_LONG", 2)
+    charger, before = adult.app.state.services.ledger._executor.charger, responses._kept_texts.cache_info()
+    for number in range(4):
+        releases = [{**GAUSSIAN, "noise_std": 1e4 + number + index} for index in range(64)]
+        made(adult.authorize(*releases))
+    assert (len(charger._long_charges), len(charger._charges)) == (2, 0)
+    assert responses._kept_texts.cache_info() == before
+
+    made(adult.authorize({**GAUSSIAN, "noise_std": 1e4}))
+    assert (len(charger._long_charges), len(charger._charges)) == (2, 1)
 
 
 def test_a_body_in_pieces_is_put_together(adult: Service) -> None:

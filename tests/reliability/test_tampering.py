@@ -170,6 +170,41 @@ def test_an_altered_request_for_budget_is_found_out(
     assert verdict["problems"]
 
 
+QUOTA_ALTERATIONS = {
+    "the fraction": f"UPDATE quotas SET fraction = 1.0 WHERE {THIS}",
+    "what a team used": f"UPDATE quotas SET slices = '[]' WHERE {THIS}",
+    "what a team holds": f"UPDATE quotas SET open_reservations = 0 WHERE {THIS}",
+    "whose a quota is": f"UPDATE quotas SET team = 'other' WHERE {THIS}",
+    "the window": f"UPDATE quotas SET window_seconds = 1 WHERE {THIS}",
+    "the time that was seen": f"UPDATE quotas SET latest_us = 1 WHERE {THIS}",
+    "the whole quota": f"DELETE FROM quotas WHERE {THIS}",
+    "that there are quotas": "UPDATE datasets SET quotas_at = NULL WHERE name = :name",
+    "whose entries are": f"UPDATE entries SET team = NULL WHERE {THIS}",
+    "what a team is called": f"UPDATE teams SET name = 'other' WHERE {THIS}",
+}
+
+
+@pytest.mark.parametrize("what", QUOTA_ALTERATIONS)
+def test_an_altered_quota_is_found_out(
+    database_target: DatabaseTarget, clean: int, intruder: sa.Engine, what: str
+) -> None:
+    name, token = what.replace(" ", "-"), database_target.token
+    open_dataset(clean, token, name, units=UNITS)
+    made = ask(clean, token, Ask("/v1/tokens", {"scopes": ["spend"], "team": "lab"}, f"team-{name}"))
+    limit = {"team": "lab", "fraction": 0.5, "window_seconds": 3600, "reason": "a half"}
+    limited = ask(clean, token, Ask(f"/v1/datasets/{name}/quotas", limit, "limit"))
+    held = {**step(2), "times": 3, "expires_in_seconds": 3600.0}
+    requests = [authorization(name, 1, "key-1"), Ask(f"/v1/datasets/{name}/reservations", held, "hold")]
+    asked = [ask(clean, made.body["token"], request) for request in requests]
+    assert {answer.status for answer in (made, limited, *asked)} == {201}
+    assert look(clean, token, name, "verification")["valid"] is True
+    alter(intruder, name, QUOTA_ALTERATIONS[what])
+
+    verdict = look(clean, token, name, "verification")
+    assert verdict["valid"] is False
+    assert verdict["problems"]
+
+
 def test_a_ledger_put_away_under_another_name_is_found_out(
     database_target: DatabaseTarget, clean: int, intruder: sa.Engine
 ) -> None:

@@ -107,8 +107,16 @@ class Step:
 
 
 def releases_from_fields(releases: Sequence[dict[str, Any]], where: str = "") -> tuple[Release, ...]:
-    """Read the wire forms of releases; an error names the one that it is in, after ``where``."""
-    return tuple(_release(f"{where}releases[{index}]", fields) for index, fields in enumerate(releases))
+    """Read the wire forms of releases; an error names the one that it is in, after ``where``.
+
+    Several tunings in one step would take as much of everybody's time as so many steps.
+    """
+    found = tuple(_release(f"{where}releases[{index}]", fields) for index, fields in enumerate(releases))
+    expensive = sum(each.mechanism.expensive_parts for each in found)
+    if expensive > MAX_RELEASES:
+        requirement = f"of at most {MAX_RELEASES} that take long to price, those of tunings' trials included"
+        raise InvalidInput(f"{where}releases", requirement, expensive)
+    return found
 
 
 def _release(where: str, fields: dict[str, Any]) -> Release:

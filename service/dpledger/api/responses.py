@@ -74,10 +74,17 @@ def number_text(body: Mapping[str, float]) -> str:
     return "{" + ",".join([f'"{name}":{float.__repr__(value)}' for name, value in body.items()]) + "}"
 
 
-@functools.lru_cache(maxsize=_KEPT_CHARGES)
 def _charge_texts(charge: Charge) -> tuple[str, str]:
     """The sample and the cost of a charge as JSON; a charge is shared by all of its entries."""
+    # What is remembered keeps the charge itself alive.
+    return _write_charge(charge) if charge.is_long else _kept_texts(charge)
+
+
+def _write_charge(charge: Charge) -> tuple[str, str]:
     return json_text(charge.step.sample.fields()), json_text(charge.cost_fields)
+
+
+_kept_texts = functools.lru_cache(maxsize=_KEPT_CHARGES)(_write_charge)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

@@ -23,7 +23,8 @@ from dpledger.ledger.ports import Storage
 
 __all__ = ["Charger", "charge_for", "check_equal_sizes", "check_names_allocation", "fitting"]
 
-_KEPT = 4096
+_KEPT, _KEPT_LONG = 4096, 32
+"""Charges that are remembered, and those of long steps: thousands of these would fill the memory."""
 _LARGEST = 1e250
 """As many such amounts as a ledger can hold, reserved ten million at a time, have a finite sum."""
 
@@ -100,6 +101,7 @@ class Charger:
         self._states: dict[str, LedgerState] = {}
         self._inner_budgets: OrderedDict[tuple[str, str], Budget] = OrderedDict()
         self._charges: OrderedDict[Any, Charge] = OrderedDict()
+        self._long_charges: OrderedDict[Any, Charge] = OrderedDict()
         self._guard = threading.Lock()
 
     def charge(self, spend: Spend) -> Charge:
@@ -114,19 +116,29 @@ class Charger:
             spend.item,
             spend.allocation,
         )
-        with self._guard:
-            known = self._charges.get(key)
-            if known is not None:
-                self._charges.move_to_end(key)
-                return known
+        known = self._recall(key)
+        if known is not None:
+            return known
         charge = self._compute(spend)
-        self._keep(self._charges, key, charge)
+        if charge.is_long:
+            self._keep(self._long_charges, key, charge, _KEPT_LONG)
+        else:
+            self._keep(self._charges, key, charge)
         return charge
 
-    def _keep(self, kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    def _recall(self, key: Any) -> Charge | None:
+        with self._guard:
+            for kept in (self._charges, self._long_charges):
+                known = kept.get(key)
+                if known is not None:
+                    kept.move_to_end(key)
+                    return known
+        return None
+
+    def _keep(self, kept: OrderedDict[Any, Any], key: Any, value: Any, most: int = _KEPT) -> None:
         with self._guard:
             kept[key] = value
-            while len(kept) > _KEPT:
+            while len(kept) > most:
                 kept.popitem(last=False)
 
     def rule(self, name: str) -> tuple[Budget, Adjacency]:

@@ -86,6 +86,11 @@ class Mechanism(abc.ABC):
         """
 
     @property
+    def expensive_parts(self) -> int:
+        """How many releases have to be priced for one of it that take long each."""
+        return int(self.expensive)
+
+    @property
     def needs_equal_sizes(self) -> bool:
         """Whether the bound holds only if neighbours have equally many records."""
         return False

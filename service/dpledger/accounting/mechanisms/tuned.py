@@ -100,6 +100,11 @@ class Tuned(Mechanism):
         return trials_from_fields({"law": self.law, "eta": self.eta, "gamma": self.gamma, "mean": self.mean})
 
     @property
+    def expensive_parts(self) -> int:
+        """Those of its trials' steps that differ; one at least, since there may be many others."""
+        return max(1, _count_expensive(_different(self.candidates)))
+
+    @property
     def needs_equal_sizes(self) -> bool:
         """Whether a step of a trial does."""
         return any(
@@ -142,16 +147,27 @@ def _candidates(given: Any) -> tuple[tuple[TrialStep, ...], ...]:
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= MAX_CANDIDATES:
         raise InvalidInput("candidates", f"a list of 1 to {MAX_CANDIDATES} lists of steps", _found(given))
     found = tuple(_steps(f"candidates[{number}]", each) for number, each in enumerate(given))
-    different = {(step.releases, step.sample) for steps in found for step in steps}
+    different = _different(found)
     if len(different) > MAX_TRIAL_STEPS:
         raise InvalidInput(
             "candidates", f"of at most {MAX_TRIAL_STEPS} different steps in all", len(different)
         )
-    expensive = sum(each.mechanism.expensive for releases, _ in different for each in releases)
+    expensive = _count_expensive(different)
     if expensive > MAX_EXPENSIVE:
         requirement = f"of at most {MAX_EXPENSIVE} releases that take long to price, in all different steps"
         raise InvalidInput("candidates", requirement, expensive)
     return found
+
+
+def _different(
+    candidates: "tuple[tuple[TrialStep, ...], ...]",
+) -> "set[tuple[tuple[Release, ...], Sample]]":
+    """The steps that are priced: equal ones once."""
+    return {(step.releases, step.sample) for steps in candidates for step in steps}
+
+
+def _count_expensive(steps: "set[tuple[tuple[Release, ...], Sample]]") -> int:
+    return sum(each.mechanism.expensive for releases, _ in steps for each in releases)
 
 
 def _steps(where: str, given: Any) -> tuple[TrialStep, ...]:

@@ -23,6 +23,7 @@ from dpledger.ledger.model.budget import Budget
 
 __all__ = [
     "GENESIS",
+    "LONG_STEP_CHARACTERS",
     "Charge",
     "Entry",
     "EntryKind",
@@ -36,6 +37,8 @@ __all__ = [
 quoted = encode_basestring_ascii
 """A text as JSON."""
 
+LONG_STEP_CHARACTERS = 4096
+"""Most steps are described in some hundred; the longest that is read takes hundreds of thousands."""
 GENESIS = bytes(32)
 """The hash before the first entry."""
 
@@ -117,6 +120,11 @@ class Charge:
             "orders": self.cost.orders.tolist(),
             "epsilons": self.cost.epsilons.tolist(),
         }
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its description is too long to remember thousands of the kind."""
+        return len(self.step.canonical) > LONG_STEP_CHARACTERS
 
     @property
     def declared(self) -> bool:
