@@ -12,6 +12,7 @@ BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
 FLOWER_VENV := .venv-flower
+JAX_VENV := .venv-jax
 DIFFPRIVLIB_VENV := .venv-diffprivlib
 DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
@@ -34,7 +35,7 @@ export BRANCH_COVERAGE
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-flower test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
+.PHONY: help install run test test-client test-torch test-flower test-jax test-pld coverage lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +56,7 @@ test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed
 
 # with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
 test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, Lightning and transformers, with the real ones
-	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations $(filter-out %/with_flower.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations $(filter-out %/with_flower.py %/with_jax.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
 
 coverage: install ## run the tests of the accounting package alone and show what they miss
 	$(PYTEST) --cov --cov-report=term tests/accounting
@@ -64,6 +65,10 @@ coverage: install ## run the tests of the accounting package alone and show what
 # The service runs in its own environment: Flower needs an older FastAPI than it does.
 test-flower: install $(FLOWER_VENV)/.installed ## train by Flower over processes on loopback, some of which are killed or run out of budget
 	$(FLOWER_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_flower.py
+
+# By itself: whoever trains by torch need not install JAX.
+test-jax: $(JAX_VENV)/.installed ## train JAX functions by Optax under a ledger
+	$(JAX_VENV)/bin/python -m pytest -q -p no:cacheprovider --confcutdir=tests/client/integrations tests/client/integrations/with_jax.py
 
 lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 	$(BIN)/ruff check $(SOURCES)
@@ -167,7 +172,7 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(FLOWER_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(FLOWER_VENV) $(JAX_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(AUDIT_VENV)/.installed: Makefile
@@ -211,6 +216,11 @@ $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 $(FLOWER_VENV)/.installed: client/pyproject.toml
 	$(PYTHON) -m venv $(FLOWER_VENV)
 	$(FLOWER_VENV)/bin/python $(PIP_INSTALL) --editable 'client[flower]' pytest
+	@touch $@
+
+$(JAX_VENV)/.installed: pyproject.toml client/pyproject.toml
+	$(PYTHON) -m venv $(JAX_VENV)
+	$(JAX_VENV)/bin/python $(PIP_INSTALL) --editable . --editable 'client[jax]' 'optax>=0.2.8,<0.3' pytest
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.
