@@ -45,7 +45,7 @@ install: $(VENV)/.installed ## build .venv; again only when a pyproject.toml cha
 run: install ## serve on 127.0.0.1 at PORT, 8000 by default, with the ledger in budget.db
 	$(BIN)/dpledger serve --host 127.0.0.1 --port $(PORT) --database sqlite:///budget.db
 
-test: install test-client ## run every test, and hold the accounting package to its branch coverage
+test: install test-client $(DOCS_VENV)/.installed ## run every test, and hold the accounting package to its branch coverage
 	$(PYTEST) --cov --cov-report= tests/accounting
 	@$(CHECK_BRANCHES)
 	$(PYTEST) --ignore=tests/accounting
