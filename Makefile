@@ -12,6 +12,7 @@ BENCH_VENV := .venv-bench
 CLIENT_VENV := .venv-client
 TORCH_VENV := .venv-torch
 FLOWER_VENV := .venv-flower
+JAX_VENV := .venv-jax
 DIFFPRIVLIB_VENV := .venv-diffprivlib
 DOCS_VENV := .venv-docs
 AUDIT_VENV := .venv-audit
@@ -47,7 +48,7 @@ WHOLE := --cov=dpledger --cov=dpledger_client --cov-branch --cov-report=
 CHECK_BRANCHES := $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$BRANCH_COVERAGE"
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-client test-torch test-flower test-pld coverage coverage-all lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
+.PHONY: help install run test test-client test-torch test-flower test-jax test-pld coverage coverage-all lint audit-dependencies format docs picture lock image manifests sbom bench-accounting bench-pld bench-client bench-ledger bench-scale bench-dashboard bench-queries bench-neighbours bench-startup soak mutants chaos audit fuzz test-ha bench-replicas bench-one-call bench-torch bench-utility clean
 
 help: ## show what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +58,7 @@ install: $(VENV)/.installed ## build .venv; again only when a pyproject.toml cha
 run: install ## serve on 127.0.0.1 at PORT, 8000 by default, with the ledger in budget.db
 	$(BIN)/dpledger serve --host 127.0.0.1 --port $(PORT) --database sqlite:///budget.db
 
-test: install test-client ## run every test, and hold the accounting package to its branch coverage
+test: install test-client $(DOCS_VENV)/.installed ## run every test, and hold the accounting package to its branch coverage
 	$(PYTEST) --cov --cov-report= tests/accounting
 	@$(CHECK_BRANCHES)
 	$(PYTEST) --ignore=tests/accounting
@@ -68,7 +69,8 @@ test-client: $(CLIENT_VENV)/.installed ## test the client with nothing installed
 
 ALONE := -p no:cacheprovider --confcutdir=tests/client/integrations
 FLOWER_TESTS := $(ALONE) tests/client/integrations/with_flower.py
-TORCH_TESTS := $(ALONE) $(filter-out %/with_flower.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
+JAX_TESTS := $(ALONE) tests/client/integrations/with_jax.py
+TORCH_TESTS := $(ALONE) $(filter-out %/with_flower.py %/with_jax.py,$(sort $(wildcard tests/client/integrations/with_*.py)))
 
 # with_*.py are not names that pytest collects by itself: no environment but this one has torch and Opacus.
 test-torch: $(TORCH_VENV)/.installed ## test torch modules as objectives and trainings by Opacus, Lightning and transformers, with the real ones
@@ -78,17 +80,22 @@ coverage: install ## run the tests of the accounting package alone and show what
 	$(PYTEST) --cov --cov-report=term tests/accounting
 	@$(CHECK_BRANCHES)
 
-coverage-all: install $(TORCH_VENV)/.installed $(FLOWER_VENV)/.installed ## run every test, torch and Flower included, and add up what they cover of service and client
+coverage-all: install $(TORCH_VENV)/.installed $(FLOWER_VENV)/.installed $(JAX_VENV)/.installed ## run every test, torch, Flower and JAX included, and add up what they cover of service and client
 	mkdir -p build/coverage && rm -f build/coverage/.coverage*
 	COVERAGE_FILE=build/coverage/.coverage.main $(PYTEST) $(WHOLE) tests
 	COVERAGE_FILE=build/coverage/.coverage.torch OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -q $(WHOLE) $(TORCH_TESTS)
 	COVERAGE_FILE=build/coverage/.coverage.flower $(FLOWER_VENV)/bin/python -m pytest -q $(WHOLE) $(FLOWER_TESTS)
+	COVERAGE_FILE=build/coverage/.coverage.jax $(JAX_VENV)/bin/python -m pytest -q $(WHOLE) $(JAX_TESTS)
 	COVERAGE_FILE=build/coverage/.coverage $(BIN)/coverage combine --quiet build/coverage
 	@COVERAGE_FILE=build/coverage/.coverage $(BIN)/coverage json --quiet --fail-under=0 -o - | $(BIN)/python -c "$$WHOLE_COVERAGE"
 
 # The service runs in its own environment: Flower needs an older FastAPI than it does.
 test-flower: install $(FLOWER_VENV)/.installed ## train by Flower over processes on loopback, some of which are killed or run out of budget
 	$(FLOWER_VENV)/bin/python -m pytest -q $(FLOWER_TESTS)
+
+# By itself: whoever trains by torch need not install JAX.
+test-jax: $(JAX_VENV)/.installed ## train JAX functions by Optax under a ledger
+	$(JAX_VENV)/bin/python -m pytest -q $(JAX_TESTS)
 
 lint: install ## ruff, mypy --strict, the direction of imports, and bandit
 	$(BIN)/ruff check $(SOURCES)
@@ -192,7 +199,7 @@ bench-dashboard: install ## time pages with 10,000 datasets and a million entrie
 	$(BIN)/python -m benchmarks.dashboard
 
 clean: ## remove the environments, caches and build products
-	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(FLOWER_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(CLIENT_VENV) $(TORCH_VENV) $(FLOWER_VENV) $(JAX_VENV) $(DIFFPRIVLIB_VENV) $(DOCS_VENV) $(AUDIT_VENV) $(SBOM_VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(AUDIT_VENV)/.installed: Makefile
@@ -236,6 +243,11 @@ $(TORCH_VENV)/.installed: pyproject.toml client/pyproject.toml
 $(FLOWER_VENV)/.installed: client/pyproject.toml
 	$(PYTHON) -m venv $(FLOWER_VENV)
 	$(FLOWER_VENV)/bin/python $(PIP_INSTALL) --editable 'client[flower]' pytest pytest-cov
+	@touch $@
+
+$(JAX_VENV)/.installed: pyproject.toml client/pyproject.toml
+	$(PYTHON) -m venv $(JAX_VENV)
+	$(JAX_VENV)/bin/python $(PIP_INSTALL) --editable . --editable 'client[jax]' 'optax>=0.2.8,<0.3' pytest pytest-cov
 	@touch $@
 
 # By itself: it needs a scikit-learn older than ours.

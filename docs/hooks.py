@@ -31,7 +31,7 @@ CELL_SECONDS = 120
 """No cell takes near as long: one that hangs fails instead of holding up the build."""
 
 
-class Notebook(File):
+class Notebook(File):  # type: ignore[misc]  # mkdocs is in another environment
     """A notebook, which is a page like a Markdown file."""
 
     def is_documentation_page(self) -> bool:

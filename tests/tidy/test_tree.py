@@ -20,6 +20,7 @@ ENTRY_POINTS = {
     "dpledger_client.integrations.accountants",
     "dpledger_client.integrations.flower",
     "dpledger_client.integrations.huggingface",
+    "dpledger_client.integrations.jax",
     "dpledger_client.integrations.lightning",
     "dpledger_client.integrations.opacus",
     "dpledger_client.objectives.torch_module",
