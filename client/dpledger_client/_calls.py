@@ -35,8 +35,10 @@ __all__ = [
     "forecasting",
     "getting",
     "opening",
+    "opening_epoch",
     "opening_partitions",
     "read_answer",
+    "renewing",
     "requesting_budget",
     "reserving",
     "returning_allocation",
@@ -274,6 +276,18 @@ def opening_partitions(
     if budget is not None:
         body["budget"] = dict(budget)
     return Call("POST", dataset_path(name, "/partitions"), body, idempotent=True)
+
+
+def renewing(name: str, period: str, budget: Mapping[str, Any] | None, reason: str) -> Call:
+    """Set the policy of renewal; without a budget, end it."""
+    body = {"period": period, "budget": None if budget is None else dict(budget), "reason": reason}
+    return Call("POST", dataset_path(name, "/renewal"), body, idempotent=True)
+
+
+def opening_epoch(name: str, epoch: str, statement: str) -> Call:
+    """Open the partition of an epoch, stating that its records were in no other."""
+    body = {"epoch": epoch, "records_are_new": True, "statement": statement}
+    return Call("POST", dataset_path(name, "/epochs"), body, idempotent=True)
 
 
 def spend_body(run: str, releases: Releases, sample: Sample | None, **settings: str | None) -> dict[str, Any]:

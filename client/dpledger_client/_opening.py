@@ -44,6 +44,9 @@ def compare_opened(
     """
     first, present = _Described(json.loads(opened["detail"]["budget"])), _present(shown, limit)
     wrong = dict(_settings_that_differ(asked, shown))
+    stated = [each.get("units_in_one_partition", False) for each in (asked, opened["detail"])]
+    if stated[0] != stated[1]:
+        wrong["units_in_one_partition"] = stated[0], stated[1]
     if not (first.is_what(asked["budget"]) or present.is_what(asked["budget"])):
         wrong["budget"] = asked["budget"], first.wire
     if wrong:

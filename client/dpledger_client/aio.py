@@ -165,6 +165,7 @@ class AsyncDataset:
         records: int | None = None,
         description: str | None = None,
         partition_key: str | None = None,
+        units_in_one_partition: bool | None = None,
         exist_ok: bool = False,
     ) -> "AsyncDataset":
         """Open it, with scope ``admin``; see :meth:`Dataset.open`."""
@@ -176,6 +177,7 @@ class AsyncDataset:
             records=records,
             description=description,
             partition_key=partition_key,
+            units_in_one_partition=units_in_one_partition,
         )
         try:
             answer = await self.ledger._send_idempotent(call)
@@ -220,6 +222,26 @@ class AsyncDataset:
         answer = (await self.ledger._send_idempotent(call)).body
         warn_of(answer)
         return partition_names(wanted, answer)
+
+    async def set_renewal(self, period: str, budget: Mapping[str, Any] | None, reason: str) -> dict[str, Any]:
+        """Set the budget of each new epoch of a calendar ``period``, or end that; with scope ``admin``.
+
+        See :meth:`open_epoch`; ``period`` is ``day``, ``week``, ``month``, ``quarter`` or ``year``.
+        """
+        call = _calls.renewing(self.name, period, budget, reason)
+        return (await self.ledger._send_idempotent(call)).body
+
+    async def renewal(self) -> dict[str, Any]:
+        """The policy of renewal, and which epochs may be opened now."""
+        return await self.ledger._get(_calls.dataset_path(self.name, "/renewal"))
+
+    async def open_epoch(self, epoch: str, statement: str) -> str:
+        """Open the partition of the present or the next epoch, with the policy's budget; returns its name.
+
+        By calling it you state that its records were in no other partition; ``statement`` says why.
+        """
+        call = _calls.opening_epoch(self.name, epoch, statement)
+        return str((await self.ledger._send_idempotent(call)).body["first"])
 
     def partitions(self) -> AsyncIterator[dict[str, Any]]:
         """Every partition with what it has left."""

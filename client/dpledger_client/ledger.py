@@ -215,6 +215,7 @@ class Dataset:
         records: int | None = None,
         description: str | None = None,
         partition_key: str | None = None,
+        units_in_one_partition: bool | None = None,
         exist_ok: bool = False,
     ) -> "Dataset":
         """Open it, with scope ``admin``; what is None is the service's default.
@@ -241,6 +242,7 @@ class Dataset:
             records=records,
             description=description,
             partition_key=partition_key,
+            units_in_one_partition=units_in_one_partition,
         )
         try:
             answer = self.ledger._send_idempotent(call)
@@ -290,6 +292,26 @@ class Dataset:
         answer = self.ledger._send_idempotent(_calls.opening_partitions(self.name, wanted, budget)).body
         warn_of(answer)
         return partition_names(wanted, answer)
+
+    def set_renewal(self, period: str, budget: Mapping[str, Any] | None, reason: str) -> dict[str, Any]:
+        """Set the budget of each new epoch of a calendar ``period``, or end that; with scope ``admin``.
+
+        See :meth:`open_epoch`; ``period`` is ``day``, ``week``, ``month``, ``quarter`` or ``year``.
+        """
+        call = _calls.renewing(self.name, period, budget, reason)
+        return self.ledger._send_idempotent(call).body
+
+    def renewal(self) -> dict[str, Any]:
+        """The policy of renewal, and which epochs may be opened now."""
+        return self.ledger._get(_calls.dataset_path(self.name, "/renewal"))
+
+    def open_epoch(self, epoch: str, statement: str) -> str:
+        """Open the partition of the present or the next epoch, with the policy's budget; returns its name.
+
+        By calling it you state that its records were in no other partition; ``statement`` says why.
+        """
+        call = _calls.opening_epoch(self.name, epoch, statement)
+        return str((self.ledger._send_idempotent(call)).body["first"])
 
     def partitions(self) -> Iterator[dict[str, Any]]:
         """Every partition with what it has left."""

@@ -18,7 +18,7 @@ NEEDED = {
         " get /v1/datasets/{dataset}/verification, get /v1/datasets/{dataset}/export,"
         " get /v1/datasets/{dataset}/deployment, get /v1/datasets/{dataset}/report,"
         " get /v1/datasets/{dataset}/quotas, get /v1/datasets/{dataset}/budget-requests,"
-        " get /v1/datasets/{dataset}/budget-requests/{request},"
+        " get /v1/datasets/{dataset}/budget-requests/{request}, get /v1/datasets/{dataset}/renewal,"
         " get /v1/datasets/{dataset}/partitions, get /v1/datasets/{dataset}/partitions/{partition},"
         " post /v1/datasets/{dataset}/forecast,"
         " get /v1/datasets/{dataset}/reservations, get /v1/reservations/{reservation}"
@@ -26,7 +26,7 @@ NEEDED = {
     "spend": (
         "post /v1/authorizations, post /v1/datasets/{dataset}/allocations,"
         " post /v1/datasets/{dataset}/allocations/{allocation}/return,"
-        " post /v1/datasets/{dataset}/budget-requests,"
+        " post /v1/datasets/{dataset}/budget-requests, post /v1/datasets/{dataset}/epochs,"
         " post /v1/datasets/{dataset}/budget-requests/{request}/withdrawal,"
         " post /v1/datasets/{dataset}/authorizations, post /v1/datasets/{dataset}/reservations,"
         " post /v1/reservations/{reservation}/settlement"
@@ -34,6 +34,7 @@ NEEDED = {
     "admin": (
         "post /v1/datasets, post /v1/datasets/{dataset}/budget-changes, post /v1/datasets/{dataset}/quotas,"
         " post /v1/datasets/{dataset}/budget-requests/{request}/decision,"
+        " post /v1/datasets/{dataset}/renewal,"
         " post /v1/datasets/{dataset}/partitions, post /v1/datasets/{dataset}/rollback-acceptances,"
         " post /v1/tokens, get /v1/tokens, delete /v1/tokens/{token}"
     ),

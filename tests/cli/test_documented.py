@@ -23,6 +23,7 @@ WANTED = {
     *("quota set", "quota remove", "quota list"),
     *("request open", "request list", "request show"),
     *("request approve", "request reject", "request withdraw"),
+    *("epoch policy", "epoch show", "epoch open"),
 }
 
 

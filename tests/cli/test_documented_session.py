@@ -118,6 +118,8 @@ def _arguments(command: str, service: Served, made: list[str]) -> list[str]:
     command = command.replace("http://127.0.0.1:8000", service.address)
     if "token revoke" in command:
         command = f"dpledger token revoke {made[0].split('_')[1]}"
+    if "epoch open" in command:
+        command = command.replace("2026-12", service.get("datasets/trips/renewal")["next"])
     return shlex.split(command)[1:]
 
 

@@ -570,3 +570,22 @@ def test_budget_is_requested_and_an_admin_decides(ledger: Ledger, dataset: Datas
     assert withdrawn["decision"]["reason"] == "not needed"
     assert dataset.verification()["valid"]
     assert ledger.dataset(dataset.name).budget().limit["rho"] == rho / 2
+
+
+def test_epochs_of_new_data_have_budgets_of_their_own(
+    ledger: Ledger, open_dataset: Callable[..., Dataset]
+) -> None:
+    again = {"accounting": "zcdp", "rho": 0.5}
+    dataset = open_dataset(budget=again, unit="session", units_in_one_partition=True)
+    dataset.open_partitions(["old"])
+    policy = dataset.set_renewal("month", {"accounting": "zcdp", "rho": 0.1}, "each month")
+    assert dataset.renewal() == policy
+    epoch = dataset.open_epoch(policy["current"], "sessions do not last over midnight")
+    assert epoch == policy["current"]
+    dataset.run("job", partition=epoch).authorize(STEP)
+    with pytest.raises(AlreadyExists):
+        dataset.open_epoch(epoch, "again")
+    assert dataset.verification()["valid"]
+    with pytest.raises(DatasetMismatch, match="units_in_one_partition"):
+        ledger.dataset(dataset.name).open(again, unit="session", exist_ok=True)
+    ledger.dataset(dataset.name).open(again, unit="session", units_in_one_partition=True, exist_ok=True)

@@ -729,6 +729,21 @@ MUTANTS = (
         ("tests/api/test_budget_requests.py::test_an_approval_that_does_not_fit_leaves_the_request_open",),
     ),
     Mutant(
+        "a budget of units that recur over epochs is renewed",
+        f"{_SERVICE}/ledger/renewals.py",
+        "    if not units_lie_in_one_partition(transaction.entry(state.dataset_id, 1).entry):\n",
+        "    if transaction.entry(state.dataset_id, 1).entry.detail is None:\n",
+        ("tests/api/test_renewals.py::test_what_would_not_be_sound_is_refused_with_the_reason",),
+        quick=True,
+    ),
+    Mutant(
+        "any epoch may be opened",
+        f"{_SERVICE}/ledger/renewals.py",
+        "        if asked.epoch not in openable:\n",
+        "        if not asked.epoch:\n",
+        ("tests/api/test_renewals.py::test_no_past_far_or_present_epoch_is_opened_again",),
+    ),
+    Mutant(
         "a replaced record moves sufficient statistics no more than an added one",
         f"{_CLIENT}/optimizers/support/moments.py",
         'square = 2.0 if adjacency == "add-remove" else 6.0',

@@ -174,6 +174,7 @@ def test_every_kind_has_a_number_of_its_own_for_good() -> None:
         "request-approved": 13,
         "request-rejected": 14,
         "request-withdrawn": 15,
+        "renewal-changed": 16,
     }
 
 

@@ -15,6 +15,7 @@ from dpledger.ledger.model.commands import (
     Authorize,
     ChangeBudget,
     ChangeQuota,
+    ChangeRenewal,
     DecideRequest,
     Expire,
     OpenPartitions,
@@ -24,6 +25,7 @@ from dpledger.ledger.model.commands import (
     Settle,
 )
 from dpledger.ledger.model.entries import GENESIS, Entry, EntryKind
+from dpledger.ledger.model.renewal import EpochOpening, Period
 from dpledger.ledger.model.state import LedgerState, Partition, Totals
 from dpledger.ledger.ports import EntryFilter, NewEntry, StoredAnswer
 from dpledger.storage.engine.failures import Busy
@@ -144,6 +146,9 @@ def every_kind(storage: SqlStorage) -> list[NewEntry]:
             state = taken(transaction, state, close(held), 14)
         state = taken(transaction, state, AcceptRollback(99, "ab" * 32, "restored"), 15)
         state = taken(transaction, state, ChangeQuota("läb", 0.1 + 0.2, 60, "agreed"), 16)
+        state = taken(transaction, state, ChangeRenewal(Period.MONTH, relimited(ROOMY, 0.5), "mönthly"), 17)
+        epoch = EpochOpening(state.sequence, "dated")
+        state = taken(transaction, state, OpenPartitions(("2026-12",), relimited(ROOMY, 0.5), epoch), 17)
         asked = '{"fraction":0.30000000000000004,"reason":"läb"}'
         for number, decision in enumerate(DECIDED_AS):
             state = taken(transaction, state, RequestBudget(RequestKind.QUOTA, asked), 17)

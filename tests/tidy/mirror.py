@@ -97,6 +97,7 @@ _LINES = (
     ("ledger/test_quota.py", f"{_SERVICE}/ledger", "quota_rule"),
     ("api/test_quotas.py", f"{_SERVICE}/ledger", "quotas"),
     ("api/test_budget_requests.py", f"{_SERVICE}/ledger", "requests"),
+    ("api/test_renewals.py", f"{_SERVICE}/ledger", "renewals"),
     ("api/test_authorizations.py", f"{_SERVICE}/ledger", "charges"),
     ("ledger/test_budget.py", f"{_SERVICE}/ledger/filters", "renyi scalar"),
     ("ledger/test_plan_attacks.py", f"{_SERVICE}/ledger/filters", "plan"),

@@ -96,6 +96,7 @@ def session() -> Iterator[Request]:
     yield from _report()
     yield from _limit(post)
     yield from _ask(post)
+    yield from _renew(post)
 
 
 def _open(post: Any) -> Iterator[Request]:
@@ -476,4 +477,27 @@ def _ask(post: Any) -> Iterator[Request]:
     for what in ("budget-requests", "budget-requests?state=open", "budget-requests?limit=1"):
         yield Request("GET", f"{here}/{what}")
     for what in ("budget-requests/asked~2", "budget-requests/asked~1", "entries", "verification", "budget"):
+        yield Request("GET", f"{here}/{what}")
+
+
+def _renew(post: Any) -> Iterator[Request]:
+    """A budget that is renewed for the new data of each month."""
+    here = "/v1/datasets/renewed"
+    policy = {"period": "month", "budget": {"accounting": "zcdp", "rho": 0.1}, "reason": "a year of data"}
+    opened = {"name": "renewed", "budget": BUDGETS["zcdp-rho"], "unit": "session"}
+    yield post("/v1/datasets", {**opened, "units_in_one_partition": True})
+    yield post(f"{here}/renewal", policy)
+    yield post(f"{here}/partitions", {"names": ["2023-10"]})
+    yield Request("GET", f"{here}/renewal")
+    yield post(f"{here}/renewal", policy)
+    yield post(f"{here}/renewal", {**policy, "period": "week"})
+    yield Request("GET", f"{here}/renewal")
+    begin = {"records_are_new": True, "statement": "dated by their start"}
+    for epoch in ("2023-10", "2023-11", "2023-11"):
+        yield post(f"{here}/epochs", {"epoch": epoch, **begin}, bearer="search")
+    yield post(f"{here}/epochs", {"epoch": "2023-12", **begin, "records_are_new": False}, bearer="search")
+    yield post(f"{here}/authorizations", {**_spend(GAUSSIAN), "partition": "2023-11"}, bearer="search")
+    yield post(f"{here}/renewal", {**policy, "budget": None})
+    yield post(f"{here}/epochs", {"epoch": "2023-12", **begin}, bearer="search")
+    for what in ("partitions", "entries", "verification"):
         yield Request("GET", f"{here}/{what}")

@@ -21,6 +21,7 @@ from dpledger.ledger.ports import KeptGrant
 from dpledger.ledger.quotas import quota_fields
 from dpledger.ledger.reader import request_fields
 from dpledger.ledger.receipts import Signer, grant_statement
+from dpledger.ledger.renewals import renewal_fields
 from dpledger.ledger.results import (
     AllocationOpening,
     AllocationRefusal,
@@ -34,6 +35,7 @@ from dpledger.ledger.results import (
     ListResult,
     PartitionOpening,
     QuotaChange,
+    RenewalChange,
     RequestApproval,
     RequestRecord,
     ReservationGrant,
@@ -394,6 +396,11 @@ def _quota_change_fields(result: QuotaChange) -> dict[str, Any]:
         return {**named, "team": result.team, "fraction": None, "window_seconds": result.window_seconds}
     shown = quota_fields(result.quota, result.budget, result.entry.at_us)
     return {**named, **shown, "sequence": result.entry.sequence, "since": result.quota.sequence}
+
+
+@_fields.register
+def _renewal_fields(result: RenewalChange) -> dict[str, Any]:
+    return renewal_fields(result.dataset, result.renewal, result.at_us)
 
 
 @_fields.register

@@ -8,6 +8,7 @@ from dpledger import __version__
 from dpledger.cli.allocations import allocations
 from dpledger.cli.backups import backup, restore
 from dpledger.cli.datasets import datasets
+from dpledger.cli.epochs import epochs
 from dpledger.cli.failures import OneLineErrors
 from dpledger.cli.history import accept_rollback, entries, export, verify
 from dpledger.cli.partitions import partitions
@@ -57,6 +58,7 @@ app.add_typer(reservations, name="reservation")
 app.add_typer(allocations, name="allocation")
 app.add_typer(quotas, name="quota")
 app.add_typer(requests, name="request")
+app.add_typer(epochs, name="epoch")
 
 
 def main() -> None:

@@ -68,6 +68,13 @@ def open_dataset(
     partition_key: Annotated[
         PartitionKey | None, typer.Option(help="Whether neighbours keep their partition.")
     ] = None,
+    units_in_one_partition: Annotated[
+        bool,
+        typer.Option(
+            "--units-in-one-partition",
+            help="State that each unit's data lie in one partition, which renewal by epochs needs.",
+        ),
+    ] = False,
     idempotency_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,6 +85,7 @@ def open_dataset(
     body: Fields = {"name": name, "adjacency": adjacency.value, "unit": unit, "description": description}
     body |= {} if records is None else {"records": records}
     body |= {} if partition_key is None else {"partition_key": partition_key.value}
+    body |= {"units_in_one_partition": True} if units_in_one_partition else {}
     body["budget"] = parse_description("--budget", budget, "accounting")
     with open_ledger(ledger_target) as ledger:
         made = ledger.open_dataset(body, idempotency_key or new_key())

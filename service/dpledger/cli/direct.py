@@ -272,6 +272,21 @@ class Direct:
         with contextlib.closing(self._application()) as application:
             return application.change_quota(name, body, key)
 
+    def renewal(self, name: str) -> Fields:
+        """The policy of renewal."""
+        with self._reading() as reader:
+            return reader.renewal(name, SystemClock().now_us())
+
+    def change_renewal(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or end the policy of renewal, in the application's own transaction."""
+        with contextlib.closing(self._application()) as application:
+            return application.change_renewal(name, body, key)
+
+    def open_epoch(self, name: str, body: Fields, key: str) -> Fields:
+        """Open the partition of an epoch."""
+        with contextlib.closing(self._application()) as application:
+            return application.open_epoch(name, body, key)
+
     def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
         """A page of requests for budget."""
         with self._reading() as reader:

@@ -39,6 +39,7 @@ class Kind(enum.Enum):
     REQUEST_APPROVED = "request-approved"
     REQUEST_REJECTED = "request-rejected"
     REQUEST_WITHDRAWN = "request-withdrawn"
+    RENEWAL_CHANGED = "renewal-changed"
     AUTHORIZED = "authorized"
     RESERVED = "reserved"
     SETTLED = "settled"

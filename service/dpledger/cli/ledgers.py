@@ -155,6 +155,18 @@ class Ledger(Protocol):
         """Set, change or remove a team's quota."""
         ...
 
+    def renewal(self, name: str) -> Fields:
+        """The policy of renewal."""
+        ...
+
+    def change_renewal(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or end the policy of renewal."""
+        ...
+
+    def open_epoch(self, name: str, body: Fields, key: str) -> Fields:
+        """Open the partition of an epoch."""
+        ...
+
     def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
         """A page of requests for budget."""
         ...

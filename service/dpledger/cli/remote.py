@@ -201,6 +201,18 @@ class Remote:
         """Set, change or remove a team's quota."""
         return self._send_idempotent(f"{_dataset(name)}/quotas", body, key)
 
+    def renewal(self, name: str) -> Fields:
+        """The policy of renewal."""
+        return self._json("GET", f"{_dataset(name)}/renewal")
+
+    def change_renewal(self, name: str, body: Fields, key: str) -> Fields:
+        """Set, change or end the policy of renewal."""
+        return self._send_idempotent(f"{_dataset(name)}/renewal", body, key)
+
+    def open_epoch(self, name: str, body: Fields, key: str) -> Fields:
+        """Open the partition of an epoch."""
+        return self._send_idempotent(f"{_dataset(name)}/epochs", body, key)
+
     def budget_requests(self, name: str, state: str | None, limit: int, cursor: str | None) -> Page:
         """A page of requests for budget."""
         chosen = _drop_none(state=state, limit=limit, next=cursor)

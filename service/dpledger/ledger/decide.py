@@ -26,6 +26,7 @@ from dpledger.ledger.model.commands import (
     Authorize,
     ChangeBudget,
     ChangeQuota,
+    ChangeRenewal,
     Command,
     DecideRequest,
     Expire,
@@ -352,6 +353,7 @@ _KINDS: dict[type[Any], EntryKind] = {
     ReturnAllocation: EntryKind.ALLOCATION_RETURNED,
     ChangeQuota: EntryKind.QUOTA_CHANGED,
     RequestBudget: EntryKind.BUDGET_REQUESTED,
+    ChangeRenewal: EntryKind.RENEWAL_CHANGED,
 }
 
 
@@ -391,8 +393,18 @@ def _particulars(command: Reserve | Allocate | Record) -> dict[str, Any]:
         return {"detail": _json(_quota_detail(command))}
     if isinstance(command, (RequestBudget, DecideRequest)):
         return {"detail": _json(_request_detail(command))}
+    return {"detail": _json(_partition_detail(command))}
+
+
+def _partition_detail(command: OpenPartitions | ChangeRenewal) -> dict[str, Any]:
     own = None if command.budget is None else command.budget.document
-    return {"detail": _json({"names": command.names, "budget": own})}
+    if isinstance(command, ChangeRenewal):
+        return {"period": command.period.value, "budget": own, "reason": command.reason}
+    detail: dict[str, Any] = {"names": command.names, "budget": own}
+    if command.epoch is not None:
+        stated = {"records_are_new": True, "statement": command.epoch.statement}
+        detail["epoch"] = {"renewal": command.epoch.renewal, **stated}
+    return detail
 
 
 def _allocation_particulars(command: Allocate | ReturnAllocation) -> dict[str, Any]:
@@ -466,7 +478,7 @@ def apply(state: LedgerState, command: Command) -> Applied:
         return _return(state, command.allocation)
     if isinstance(command, ChangeQuota):
         return Applied(replace(state, has_quotas=True))
-    if isinstance(command, (RequestBudget, DecideRequest)):
+    if isinstance(command, (RequestBudget, DecideRequest, ChangeRenewal)):
         return Applied(replace(state, governed=True))
     return _open(state, command)
 

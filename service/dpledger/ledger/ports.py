@@ -18,7 +18,7 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget, Plan
 from dpledger.ledger.model.budget_request import BudgetRequest, RequestState
 from dpledger.ledger.model.commands import Reservation
-from dpledger.ledger.model.entries import Charge, Entry
+from dpledger.ledger.model.entries import Charge, Entry, EntryKind
 from dpledger.ledger.model.quota import Quota
 from dpledger.ledger.model.state import LedgerState, Partition
 
@@ -75,6 +75,7 @@ class NewDataset:
     budget: Budget
     at_us: int
     plan: Plan | None = None
+    units_in_one_partition: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,6 +320,10 @@ class Transaction(Protocol):
 
     def budget_at(self, dataset_id: int, sequence: int) -> Budget:
         """The budget in force at that entry."""
+        ...
+
+    def latest(self, dataset_id: int, kind: EntryKind) -> "StoredEntry | None":
+        """The latest entry of a kind, or None."""
         ...
 
     def budget_changed_since(self, dataset_id: int, sequence: int) -> bool:

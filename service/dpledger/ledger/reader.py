@@ -20,11 +20,13 @@ from dpledger.ledger.model.allocation import Allocation
 from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.budget_request import BudgetRequest, RequestKind, RequestState
 from dpledger.ledger.model.commands import Reservation
-from dpledger.ledger.model.entries import Charge, identifier, moment
+from dpledger.ledger.model.entries import Charge, EntryKind, identifier, moment
 from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.renewal import renewal_of
 from dpledger.ledger.model.state import ExactTotals, LedgerState, Partition, add_up
 from dpledger.ledger.ports import DatasetRow, EntryFilter, Held, RunRow, Storage, StoredEntry
 from dpledger.ledger.quotas import quota_fields
+from dpledger.ledger.renewals import renewal_fields
 from dpledger.ledger.replay import BrokenLedger, Difference, Replay, differences
 
 __all__ = [
@@ -188,6 +190,15 @@ class LedgerReader:
             "expires_at": moment(row.expires_at_us),
             "expires_in_seconds": max(0.0, (row.expires_at_us - now_us) / 1e6),
         }
+
+    def renewal(self, name: str, now_us: int) -> dict[str, Any]:
+        """The policy of renewal, and which epochs may be opened now; raises NotFound."""
+        state, kind = self._storage.dataset(name).state, EntryKind.RENEWAL_CHANGED.value
+        chosen = EntryFilter(limit=1, kind=kind, newest_first=True)
+        found = self._storage.entries(state.dataset_id, chosen) if state.governed else []
+        if not found:
+            raise NotFound("renewal policy", name)
+        return renewal_fields(name, renewal_of(found[0].entry), now_us)
 
     def partitions(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Partitions with what each has left, the spend on the whole included."""

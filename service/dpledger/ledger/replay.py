@@ -31,6 +31,7 @@ from dpledger.ledger.model.commands import (
     Authorize,
     ChangeBudget,
     ChangeQuota,
+    ChangeRenewal,
     Command,
     DecideRequest,
     Expire,
@@ -43,6 +44,14 @@ from dpledger.ledger.model.commands import (
 )
 from dpledger.ledger.model.entries import GENESIS, Charge, Entry, EntryKind
 from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.renewal import (
+    EpochOpening,
+    Period,
+    Renewal,
+    epochs_at,
+    renewal_of,
+    units_lie_in_one_partition,
+)
 from dpledger.ledger.model.state import (
     AnyTotals,
     ExactTotals,
@@ -89,6 +98,8 @@ class Replay:
         """Requests for budget, open or decided, by the sequence number of the entry that made each."""
         self._budget_changed_at = 0
         self._approved: BudgetRequest | None = None
+        self._opening: Entry | None = None
+        self._renewal: Renewal | None = None
         self.head = GENESIS
         self.sequence = 0
 
@@ -132,6 +143,8 @@ class Replay:
             self._apply(command, entry.at_us)
             self._approved = None
             self._remember_request(entry, command)
+            if isinstance(command, ChangeRenewal):
+                self._renewal = renewal_of(entry)
         self.sequence, self.head = entry.sequence, stored.hash
         if entry.kind is EntryKind.RESERVED:
             self._remember(entry, stored.charge)
@@ -161,7 +174,7 @@ class Replay:
         name = detail.get("name", self._name)
         if name != self._name:
             raise BrokenLedger(entry.sequence, f"opens {name!r}, which is now called {self._name!r}")
-        self.unit = detail.get("unit")
+        self.unit, self._opening = detail.get("unit"), entry
         self._state = _open(self._dataset_id, self._name, detail)
 
     def _check_price(self, entry: Entry, charge: Charge | None) -> None:
@@ -242,8 +255,39 @@ class Replay:
             return self._to_decision(entry, detail)
         if entry.kind is EntryKind.ROLLBACK_ACCEPTED:
             return AcceptRollback(detail["lost"]["sequence"], detail["lost"]["entry"], detail["reason"])
-        own = detail["budget"]
-        return OpenPartitions(tuple(detail["names"]), None if own is None else Budget.from_document(own))
+        if entry.kind is EntryKind.RENEWAL_CHANGED:
+            return self._to_renewal_change(entry, detail)
+        return self._to_partitions(entry, detail)
+
+    def _to_partitions(self, entry: Entry, detail: dict[str, Any]) -> OpenPartitions:
+        own, stated = detail["budget"], detail.get("epoch")
+        if stated is not None:
+            self._check_epoch(entry, detail, stated)
+        epoch = None if stated is None else EpochOpening(stated["renewal"], stated["statement"])
+        return OpenPartitions(
+            tuple(detail["names"]), None if own is None else Budget.from_document(own), epoch
+        )
+
+    def _check_epoch(self, entry: Entry, detail: dict[str, Any], stated: dict[str, Any]) -> None:
+        """An epoch is opened in its time or one before it, with the budget of the policy in force."""
+        policy = self._renewal
+        if policy is None or policy.budget is None or policy.sequence != stated["renewal"]:
+            raise BrokenLedger(entry.sequence, "opens an epoch under a policy that was not in force")
+        if len(detail["names"]) != 1 or detail["names"][0] not in epochs_at(policy.period, entry.at_us):
+            raise BrokenLedger(entry.sequence, "opens what was neither the present nor the next epoch")
+        if detail["budget"] != policy.budget.document or not (
+            stated["records_are_new"] and stated["statement"]
+        ):
+            raise BrokenLedger(entry.sequence, "opens an epoch with another budget, or without its statement")
+
+    def _to_renewal_change(self, entry: Entry, detail: dict[str, Any]) -> ChangeRenewal:
+        changed, present = renewal_of(entry), self._renewal
+        covered = self._opening is not None and units_lie_in_one_partition(self._opening)
+        if not (self.partitions and covered):
+            raise BrokenLedger(entry.sequence, "renews what recurs over epochs, or has no partitions")
+        if present is not None and present.period is not changed.period:
+            raise BrokenLedger(entry.sequence, "changes the period of epochs")
+        return ChangeRenewal(Period(detail["period"]), changed.budget, changed.reason)
 
     def _to_quota_change(self, entry: Entry, detail: dict[str, Any]) -> ChangeQuota:
         team, fraction, window = detail["team"], detail["fraction"], detail["window_seconds"]

@@ -16,6 +16,7 @@ from dpledger.ledger.model.budget_request import BudgetRequest
 from dpledger.ledger.model.commands import Reservation
 from dpledger.ledger.model.entries import Charge, Entry
 from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.renewal import Renewal
 from dpledger.ledger.ports import NewDataset
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "ListResult",
     "PartitionOpening",
     "QuotaChange",
+    "RenewalChange",
     "RequestApproval",
     "RequestRecord",
     "ReservationGrant",
@@ -226,6 +228,17 @@ class PartitionOpening:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class RenewalChange:
+    """A policy of renewal as an entry of this time left it."""
+
+    outcome: ClassVar[str] = "granted"
+    replayed: ClassVar[bool] = False
+    dataset: str
+    renewal: Renewal
+    at_us: int
+
+
 @dataclass(frozen=True)
 class ItemFailure:
     """An item of a list that could not be decided: the error's slug and its text."""
@@ -280,6 +293,7 @@ Result = (
     | AllocationRefusal
     | AllocationReturn
     | QuotaChange
+    | RenewalChange
     | RequestRecord
     | RequestApproval
     | ListResult

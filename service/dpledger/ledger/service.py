@@ -35,7 +35,9 @@ from dpledger.ledger.model.entries import Charge, Entry, EntryKind, identifier
 from dpledger.ledger.model.requests import (
     NewAllocation,
     NewBudgetRequest,
+    NewEpoch,
     NewQuota,
+    NewRenewal,
     RequestDecision,
     Settlement,
     Spend,
@@ -44,6 +46,7 @@ from dpledger.ledger.model.state import LedgerState
 from dpledger.ledger.planning import plan_warnings, unspent_plan_warnings
 from dpledger.ledger.ports import IdempotentRequest, NewDataset, NewEntry, Renderer, Storage, Transaction
 from dpledger.ledger.quotas import change_quota
+from dpledger.ledger.renewals import change_renewal, open_epoch
 from dpledger.ledger.requests import decide_budget_request, request_budget
 from dpledger.ledger.results import (
     AllocationOpening,
@@ -54,6 +57,7 @@ from dpledger.ledger.results import (
     ListResult,
     PartitionOpening,
     QuotaChange,
+    RenewalChange,
     RequestApproval,
     RequestRecord,
     ReservationGrant,
@@ -247,6 +251,18 @@ class LedgerService:
         """Approve a request, which carries it out, reject it or withdraw it; as entries."""
         return decide_budget_request(self._executor, decision, call)
 
+    def change_renewal(
+        self, name: str, asked: NewRenewal, call: IdempotentRequest
+    ) -> RenewalChange | StoredResult:
+        """Set, change or end the policy by which new epochs get budgets of their own, as an entry."""
+        return change_renewal(self._executor, name, asked, call)
+
+    def open_epoch(
+        self, name: str, asked: NewEpoch, call: IdempotentRequest
+    ) -> PartitionOpening | StoredResult:
+        """Open the partition of the present or the next epoch for new records, as an entry."""
+        return open_epoch(self._executor, name, asked, call)
+
     def reserve(
         self, spend: Spend, times: int, expires_in_seconds: float, call: IdempotentRequest
     ) -> ReservationGrant | SpendRefusal | StoredResult:
@@ -364,11 +380,13 @@ def _numbered_names(first: int, many: int) -> tuple[str, ...]:
 
 def _opening(dataset: NewDataset) -> str:
     """The detail of a ledger's first entry, which its hash covers."""
-    fields = {
+    fields: dict[str, Any] = {
         "name": dataset.name,
         "adjacency": dataset.adjacency,
         "unit": dataset.unit,
         "partition_key": dataset.partition_key,
         "budget": dataset.budget.document,
     }
+    # Without the statement an entry keeps the text, and so the hash, that it had.
+    fields |= {"units_in_one_partition": True} if dataset.units_in_one_partition else {}
     return json.dumps(fields, separators=(",", ":"), allow_nan=False)

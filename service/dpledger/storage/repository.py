@@ -242,6 +242,12 @@ class SqlTransaction:
         """The budget in force at that entry."""
         return budgets.budget_at(self._session, dataset_id, sequence)
 
+    def latest(self, dataset_id: int, kind: EntryKind) -> StoredEntry | None:
+        """The latest entry of a kind, or None."""
+        chosen = EntryFilter(limit=1, kind=kind.value, newest_first=True)
+        found = entry_rows.entries_page(self._session, self._state(dataset_id).dataset_id, chosen)
+        return found[0] if found else None
+
     def budget_changed_since(self, dataset_id: int, sequence: int) -> bool:
         """Whether an entry behind this one changed the budget."""
         return budgets.changed_since(self._session, self._state(dataset_id).dataset_id, sequence)

@@ -134,7 +134,7 @@ datasets = Table(
         BigInteger,
         CheckConstraint("quotas_at IS NULL OR quotas_at = sequence", name="ck_datasets_quotas_at"),
     ),
-    # The same where there is or was a request for budget.
+    # The same where there is or was a request for budget or a policy of renewal.
     Column(
         "governed_at",
         BigInteger,

@@ -68,6 +68,7 @@ def open_dataset(
         budget=Budget.from_fields(fields, body.adjacency),
         at_us=0,
         plan=plan_of(fields, body.adjacency),
+        units_in_one_partition=body.units_in_one_partition,
     )
     return ledger.open_dataset(dataset, call)
 

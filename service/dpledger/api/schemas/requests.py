@@ -18,10 +18,13 @@ from dpledger.ledger.filters import filter_names
 from dpledger.ledger.filters.plan import MAX_ITEMS
 from dpledger.ledger.model.budget_request import RequestState
 from dpledger.ledger.model.entries import parse_identifier
+from dpledger.ledger.model.renewal import Period
 from dpledger.ledger.model.requests import (
     NewAllocation,
     NewBudgetRequest,
+    NewEpoch,
     NewQuota,
+    NewRenewal,
     QuotaRaise,
     RequestDecision,
     Spend,
@@ -43,8 +46,10 @@ __all__ = [
     "DatasetBody",
     "DecisionBody",
     "DeploymentQuery",
+    "EpochBody",
     "PartitionsBody",
     "QuotaBody",
+    "RenewalBody",
     "ReservationBody",
     "Search",
     "SettlementBody",
@@ -296,7 +301,10 @@ class BudgetBody(Body):
 
 
 class DatasetBody(Body):
-    """A dataset to be opened. ``partition_key`` says whether neighbours keep their partition."""
+    """A dataset to be opened. ``partition_key`` says whether neighbours keep their partition.
+
+    ``units_in_one_partition`` states that each unit's data lie in one partition, for renewal by epochs.
+    """
 
     name: DatasetName
     description: Prose = ""
@@ -304,6 +312,7 @@ class DatasetBody(Body):
     unit: Name = "record"
     records: Annotated[Count, Field(ge=1, le=2**62)] | None = None
     partition_key: Literal["fixed", "private"] | None = None
+    units_in_one_partition: Annotated[bool, Strict()] = False
     budget: BudgetBody
 
     def partition_key_or_default(self) -> str:
@@ -510,6 +519,30 @@ class PartitionsBody(Body):
         if self.count is not None and self.names is None:
             return self.count
         raise InvalidInput("names", "given, or count, but not both", self.count)
+
+
+class RenewalBody(Body):
+    """The budget of each new epoch of a period, and why; null ends the policy."""
+
+    period: Period
+    budget: BudgetBody | None
+    reason: Annotated[Prose, Field(min_length=1)]
+
+    def to_renewal(self) -> NewRenewal:
+        """What the ledger reads."""
+        return NewRenewal(self.period, None if self.budget is None else self.budget.fields(), self.reason)
+
+
+class EpochBody(Body):
+    """An epoch to be opened, and the statement that its records were in no other partition, and why."""
+
+    epoch: Name
+    records_are_new: Literal[True]
+    statement: Annotated[Prose, Field(min_length=1)]
+
+    def to_epoch(self) -> NewEpoch:
+        """What the ledger reads."""
+        return NewEpoch(self.epoch, self.statement)
 
 
 class TokenBody(Body):

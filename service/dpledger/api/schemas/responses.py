@@ -29,6 +29,7 @@ __all__ = [
     "PartitionView",
     "PartitionsAnswer",
     "Problem",
+    "RenewalAnswer",
     "ReportAnswer",
     "RequestDecisionAnswer",
     "ReservationAnswer",
@@ -332,6 +333,18 @@ class RollbackAnswer(Shape):
     name: str
     sequence: int
     remaining: Remaining
+
+
+class RenewalAnswer(Shape):
+    """A policy of renewal, set by entry ``sequence``, and the epochs that may be opened."""
+
+    dataset: str
+    sequence: int
+    period: Literal["day", "week", "month", "quarter", "year"]
+    budget: Annotated[dict[str, Any] | None, Field(description="Of each new epoch; null once it is ended.")]
+    reason: str
+    current: Annotated[str, Field(description="The present epoch, by which its partition is called.")]
+    next: Annotated[str, Field(description="The one after it.")]
 
 
 class PartitionsAnswer(Shape):

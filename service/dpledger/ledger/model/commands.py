@@ -8,6 +8,7 @@ from dpledger.ledger.model.budget import Budget
 from dpledger.ledger.model.budget_request import BudgetRequest, RequestKind, RequestState
 from dpledger.ledger.model.entries import Charge
 from dpledger.ledger.model.quota import Quota
+from dpledger.ledger.model.renewal import EpochOpening, Period
 from dpledger.ledger.model.state import Partition
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Authorize",
     "ChangeBudget",
     "ChangeQuota",
+    "ChangeRenewal",
     "Command",
     "DecideRequest",
     "Expire",
@@ -114,10 +116,20 @@ class ChangeBudget:
 
 @dataclass(frozen=True, eq=False)
 class OpenPartitions:
-    """Disjoint parts, each with a ledger of its own."""
+    """Disjoint parts, each with a ledger of its own; ``epoch`` is given with that of one epoch."""
 
     names: tuple[str, ...]
     budget: Budget | None = None
+    epoch: EpochOpening | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeRenewal:
+    """The budget of the epochs that are opened from now on; without one no more are."""
+
+    period: Period
+    budget: Budget | None
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +186,7 @@ Record = (
     | AcceptRollback
     | ReturnAllocation
     | ChangeQuota
+    | ChangeRenewal
     | RequestBudget
     | DecideRequest
 )

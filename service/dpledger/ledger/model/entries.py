@@ -61,6 +61,7 @@ class EntryKind(enum.Enum):
     REQUEST_APPROVED = "request-approved"
     REQUEST_REJECTED = "request-rejected"
     REQUEST_WITHDRAWN = "request-withdrawn"
+    RENEWAL_CHANGED = "renewal-changed"
 
 
 @dataclass(frozen=True, eq=False)

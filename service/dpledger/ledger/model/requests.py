@@ -7,13 +7,16 @@ from dpledger.accounting.sampling import Sample
 from dpledger.accounting.steps import Release
 from dpledger.ledger.model.budget_request import RequestState
 from dpledger.ledger.model.entries import Charge
+from dpledger.ledger.model.renewal import Period
 from dpledger.ledger.ports import IdempotentRequest
 
 __all__ = [
     "Authorization",
     "NewAllocation",
     "NewBudgetRequest",
+    "NewEpoch",
     "NewQuota",
+    "NewRenewal",
     "QuotaRaise",
     "RequestDecision",
     "Settlement",
@@ -94,6 +97,23 @@ class RequestDecision:
     sequence: int
     state: RequestState
     reason: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class NewRenewal:
+    """A policy of renewal; ``budget`` is the wire form of each new epoch's, or None to end it."""
+
+    period: Period
+    budget: dict[str, Any] | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class NewEpoch:
+    """An epoch to be opened; ``statement`` says why its records were in no other partition."""
+
+    epoch: str
+    statement: str
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,8 @@ class LedgerState:
 
     ``guarantee`` has the largest limits that were ever in force, ``guaranteed_since`` is the entry that
     brought the last of them; see :mod:`dpledger.ledger.guarantee`. ``has_quotas`` tells whether there is or
-    was a quota, ``governed`` whether there is or was a request for budget.
+    was a quota, ``governed`` whether there is or was a request for
+    budget or a policy of renewal.
     """
 
     dataset_id: int

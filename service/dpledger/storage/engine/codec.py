@@ -55,6 +55,7 @@ KIND_CODES = {
     EntryKind.REQUEST_APPROVED: 13,
     EntryKind.REQUEST_REJECTED: 14,
     EntryKind.REQUEST_WITHDRAWN: 15,
+    EntryKind.RENEWAL_CHANGED: 16,
 }
 KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
