@@ -19,8 +19,9 @@ def asked(sequence: int, actor: str = "ann", at_us: int = 5) -> BudgetRequest:
 
 
 def decided(request: BudgetRequest, state: RequestState) -> BudgetRequest:
-    decision = {"decided_at": 9, "decided_by": "eve", "decided_team": None, "decided_at_us": 8}
-    return replace(request, state=state, decision_reason="seen", **decision)
+    return replace(
+        request, state=state, decided_at=9, decided_by="eve", decided_at_us=8, decision_reason="seen"
+    )
 
 
 def test_what_is_kept_comes_back_the_same(storage: SqlStorage) -> None:

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
@@ -147,7 +148,7 @@ class Walk:
     def both(self, work: Callable[[str, IdempotentRequest], Any], actor: str = ADMIN) -> Any:
         """Ask the same of both, and return the first's answer."""
         call = self.fresh(actor)
-        found = [_tried(lambda name=name: work(name, call(name))) for name in (GROUPED, APART)]
+        found = [_tried(partial(work, name, call(name))) for name in (GROUPED, APART)]
         assert _said(found[0]) == _said(found[1])
         return found[0]
 
@@ -212,7 +213,7 @@ class Walk:
             own = [replace(each, dataset=APART) for each in spends]
             lists = [[each] for each in own] if mode == "each" else [own]
             found = [
-                _tried(lambda part=part: self.service.authorize_all(part, mode, self.fresh(actor)(APART)))
+                _tried(partial(self.service.authorize_all, part, mode, self.fresh(actor)(APART)))
                 for part in lists
             ]
         if isinstance(grouped, Exception):
