@@ -14,6 +14,7 @@ import pytest
 from dpledger_client import (
     Account,
     Dataset,
+    Journal,
     Ledger,
     NoAnswer,
     Retries,
@@ -155,10 +156,19 @@ def test_a_request_that_comes_twice_at_once_is_answered_once_and_charged_once(
     dataset, answers = _opened(open_dataset), []
     second = threading.Thread(target=lambda: answers.append(_participant(dataset, tmp_path).answer(1, START)))
 
+    free: list[bool] = []
+
+    def try_journal() -> None:
+        [path] = (tmp_path / "0").iterdir()
+        free.append(Journal.at(path)._lock.acquire(blocking=False))
+
     class Interrupted(Logistic):
         def clipped_gradient_sum(self, *given: Any, **more: Any) -> Floats:
+            other = threading.Thread(target=try_journal)
+            other.start()
+            other.join()
+            assert free == [False]
             second.start()
-            second.join(0.3)
             return super().clipped_gradient_sum(*given, **more)
 
     answers.append(_participant(dataset, tmp_path, objective=Interrupted(L2(0.05))).answer(1, START))
