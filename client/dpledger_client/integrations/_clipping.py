@@ -1,8 +1,8 @@
 """Holds the sums of Opacus to what is charged: one clipped gradient for each record drawn.
 
 A gradient that is infinite or no number would make the whole sum one, which no noise hides. Numbers of half
-precision are so far apart that last digits give a sum away: of outputs of bfloat16 between 1 and 2, with noise
-of 1, half end in an odd digit where the sum is 0, and none where it is 2⁻⁸.
+precision are so far apart that last digits give a sum away: of outputs of bfloat16 between 1 and 2, with
+noise of 1, half end in an odd digit where the sum is 0, and none where it is 2⁻⁸.
 """
 
 from typing import Any

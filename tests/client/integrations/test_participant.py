@@ -14,6 +14,7 @@ import pytest
 from dpledger_client import (
     Account,
     Dataset,
+    Journal,
     Ledger,
     NoAnswer,
     Retries,
@@ -150,22 +151,36 @@ def test_a_request_that_comes_again_is_answered_as_before(open_dataset: Opened, 
 
 
 def test_a_request_that_comes_twice_at_once_is_answered_once_and_charged_once(
-    open_dataset: Opened, tmp_path: Path
+    open_dataset: Opened, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, answers = _opened(open_dataset), []
+    dataset = _opened(open_dataset)
+    answers: list[Any] = []
     second = threading.Thread(target=lambda: answers.append(_participant(dataset, tmp_path).answer(1, START)))
+    perform = ledger._wire.perform
+    free: list[bool] = []
 
-    class Interrupted(Logistic):
-        def clipped_gradient_sum(self, *given: Any, **more: Any) -> Floats:
+    def try_journal() -> None:
+        [path] = (tmp_path / "0").iterdir()
+        lock = Journal.at(path)._lock
+        free.append(lock.acquire(blocking=False))
+        if free[0]:
+            lock.release()
+
+    def interrupted(call: Any, key: str | None = None) -> Any:
+        if call.path.endswith("/authorizations") and not free:
+            other = threading.Thread(target=try_journal)
+            other.start()
+            other.join()
             second.start()
-            second.join(0.3)
-            return super().clipped_gradient_sum(*given, **more)
+        return perform(call, key)
 
-    answers.append(_participant(dataset, tmp_path, objective=Interrupted(L2(0.05))).answer(1, START))
+    monkeypatch.setattr(ledger._wire, "perform", interrupted)
+    answers.append(_participant(dataset, tmp_path).answer(1, START))
+    assert free == [False]
     second.join()
 
     assert [type(answer) for answer in answers] == [Update, Update]
-    assert np.array_equal(answers[0].value, answers[1].value)  # type: ignore[union-attr]
+    assert np.array_equal(answers[0].value, answers[1].value)
     assert len(_entries(dataset)) == 1
 
 
