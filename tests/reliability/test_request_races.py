@@ -1,15 +1,20 @@
 """Decisions on requests for budget that meet: each request is decided once, and no budget is exceeded."""
 
+from typing import Any
+
 import pytest
 
 from tests.reliability.database_targets import DatabaseTarget
 from tests.reliability.ledgers import (
+    check_ledger,
     check_shared,
     decided_request,
     look,
+    open_dataset,
     open_shared,
     requested_allocation,
 )
+from tests.reliability.model import limit_rho, lowered_plan
 from tests.reliability.wire import Ask, Heard, ask, ask_until_answered, volley
 
 TOGETHER = 64
@@ -115,3 +120,31 @@ def test_approvals_that_together_exceed_a_shared_budget_never_do(
     left = look(ports[1], database_target.token, name, "budget-requests?state=open&limit=1000")["items"]
     refused = [each for each, status in zip(ids, statuses, strict=True) if status == 409]
     assert [each["id"] for each in left] == refused, "what did not fit stays open"
+
+
+def test_an_epoch_that_is_opened_many_times_at_once_is_one_partition(
+    database_target: DatabaseTarget, ports: list[int], admins: list[str]
+) -> None:
+    name, token = open_dataset(ports[0], database_target.token, "epochs", units=10), database_target.token
+    policy = {"period": "year", "budget": budget_of_epochs(ports[0], token, name), "reason": "each year"}
+    requests = [
+        Ask(f"/v1/datasets/{name}/partitions", {"names": ["before"]}, "first"),
+        Ask(f"/v1/datasets/{name}/renewal", policy, "policy"),
+    ]
+    assert [ask(ports[0], token, each).status for each in requests] == [201, 201]
+    epoch = look(ports[0], token, name, "renewal")["next"]
+    body = {"epoch": epoch, "records_are_new": True, "statement": "dated by their start"}
+    path = f"/v1/datasets/{name}/epochs"
+    answers = final(ports, admins, [Ask(path, body, f"open-{index}") for index in range(TOGETHER)])
+
+    statuses = [answer.status for answer in answers]
+    assert (statuses.count(201), statuses.count(409)) == (1, TOGETHER - 1), statuses
+    assert {answer.problem for answer in answers} == {None, "already-exists"}
+    kinds = {"partitions-opened": 2, "renewal-changed": 1}
+    check_ledger(ports[1], token, name, spent=0, **kinds)
+
+
+def budget_of_epochs(port: int, token: str, name: str) -> dict[str, Any]:
+    """A smaller one of the dataset's own kind."""
+    planned = look(port, token, name, "budget")["accounting"] == "plan"
+    return lowered_plan(5) if planned else {"accounting": "zcdp", "rho": limit_rho(5)}
