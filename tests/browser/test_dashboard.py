@@ -253,7 +253,8 @@ ACCESSIBLE = """
   const problems = [];
   const named = (element) =>
     element.labels?.length || element.getAttribute("aria-label") || element.textContent.trim();
-  for (const element of document.querySelectorAll("a[href], button, input:not([type=hidden]), select"))
+  const reached = "a[href], button, input:not([type=hidden]), select, textarea";
+  for (const element of document.querySelectorAll(reached))
     if (!named(element) && element.getAttribute("aria-hidden") !== "true") problems.push(element.outerHTML);
   for (const table of document.querySelectorAll("table"))
     if (!table.caption?.textContent.trim()) problems.push("a table without a caption");
@@ -281,6 +282,16 @@ PAGES = {
     "plan": "/datasets/income",
     "run": "/datasets/adult/run?name=agd-1",
     "entry": "/datasets/adult/entries/2",
+    "entry-opened": "/datasets/adult/entries/1",
+    "filtered": "/?state=fine&kind=rdp&sort=-entries&search=a",
+    "day": "/datasets/adult?range=24h",
+    "runs": "/datasets/adult/runs",
+    "settlement": "/datasets/adult/reservations/42/settlement",
+    "budget": "/datasets/adult/budget",
+    "budget-plan": "/datasets/income/budget",
+    "quota": "/datasets/adult/quotas?team=ranking&percent=5",
+    "tokens": "/tokens",
+    "token": "/tokens/new",
     "report": "/datasets/adult/report",
     "report-plan": "/datasets/income/report",
 }

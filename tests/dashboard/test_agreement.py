@@ -9,6 +9,7 @@ import pytest
 from dpledger.dashboard import formatting as wording
 from tests.api.service import GAUSSIAN, Service, made
 from tests.cli.running import run as run_command
+from tests.dashboard.forms import confirm, review
 from tests.dashboard.visitor import Visitor, section, serving
 
 WHOLE: dict[str, Any] = {"accounting": "zcdp", "rho": 1.0}
@@ -56,6 +57,42 @@ def test_the_list_shows_the_amounts_of_the_api_and_of_the_page(
     assert f">{percent}</strong>" in row
     assert f"{amount} of " in section(page, "now")
     assert f">{percent}</span> left" in section(page, "now")
+
+
+def test_a_review_shows_the_amounts_that_the_api_then_shows(service: Service, visitor: Visitor) -> None:
+    service.open(budget=WHOLE)
+    made(service.make_token("spend").reserve(4, releases=[declared(0.0123)], run="lost", seconds=3600.0))
+    budget = {"rho": "0.75", "reason": "review"}
+    settlement = {"used": "1", "statement": "the job died"}
+
+    for path, fields in (("reservations/2/settlement", settlement), ("budget", budget)):
+        found = review(visitor, f"/datasets/adult/{path}", fields)
+        assert confirm(visitor, found).status_code == 303
+        shown = service.budget()
+        assert wording.left_percent(shown["fraction"]) in found.text
+    assert f"ρ = {wording.rounded_down(shown['limit']['rho'])}" in found.text
+    assert f"ρ = {wording.rounded_up(shown['guarantee']['rho'])}" in found.text
+
+
+def test_the_list_the_page_and_the_api_agree_on_the_run_that_spent_most(
+    service: Service, visitor: Visitor
+) -> None:
+    service.open(budget=WHOLE)
+    for run, rho in (("small", 0.0111), ("large", 0.2345), ("middle", 0.1)):
+        made(service.authorize(declared(rho), run=run))
+    spent = {each["run"]: each["fraction"] for each in service.shown("/v1/datasets/adult/runs")["items"]}
+    share = wording.share_percent(spent["large"])
+
+    assert max(spent, key=lambda name: spent[name]) == "large"
+    for text in (
+        row_of(visitor.page(), "adult"),
+        section(visitor.page("/datasets/adult"), "runs"),
+        section(visitor.page("/datasets/adult?range=24h"), "runs"),
+        section(visitor.page("/datasets/adult/runs"), "runs"),
+        headline(visitor.page("/datasets/adult/run?name=large")),
+    ):
+        assert "23.5 %" in text
+        assert share in ("23.5 %", "23.6 %")
 
 
 @pytest.mark.parametrize(

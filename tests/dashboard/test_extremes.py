@@ -1,5 +1,6 @@
 """Every number that a ledger may hold can be shown: pages and formats over the whole range of floats."""
 
+import decimal
 import html
 import math
 import re
@@ -121,6 +122,44 @@ def test_any_two_levels_have_a_projection_that_can_be_said(
     assert found.at_us is None or wording.instant_text(found.at_us)
 
 
+@given(fractions, fractions, st.integers(0, 2**50), st.integers(0, 2**50))
+def test_any_levels_have_a_line(first: float, second: float, at_us: int, elapsed_us: int) -> None:
+    points = [Point(0, 1, 1.0), Point(at_us, 2, first), Point(at_us + elapsed_us, 3, second)]
+
+    drawn = pages.spark_line(points, "fine")
+
+    assert re.search(r"nan|inf|e[+-]", drawn) is None
+    numbers = [float(each) for each in re.findall(r"[MHV ](\d+\.\d)", drawn)]
+    assert all(0.0 <= each <= 100.0 for each in numbers)
+
+
+@given(
+    st.integers(0, 2**53),
+    st.lists(st.tuples(st.integers(0, 2**51), st.integers(0, 10**7)), max_size=4),
+    st.integers(0, 2**51),
+)
+def test_any_rate_has_an_end_that_can_be_said_or_none(
+    steps: int, spent: list[tuple[int, int]], later_us: int
+) -> None:
+    latest_first = sorted(spent, reverse=True)
+    now_us = (latest_first[0][0] if spent else 0) + later_us
+
+    found = figures.plan_end(("sgd",), steps, latest_first, now_us)
+
+    assert found.at_us is None or (now_us <= found.at_us and wording.instant_text(found.at_us))
+    assert found.per_hour is None or math.isfinite(found.per_hour)
+
+
+@given(st.floats(SMALLEST, 1.0), st.one_of(st.none(), st.integers(1, 10 * 366 * 86_400)))
+def test_any_quota_is_said(fraction: float, window: int | None) -> None:
+    said = wording.part_percent(fraction)
+
+    shown, written = (decimal.Decimal(text) for text in (said.removesuffix(" %"), repr(fraction)))
+    assert 0 < shown <= 100 * written
+    assert shown >= decimal.Decimal("99.9") * written or fraction < 1e-300
+    assert wording.window_text(window)
+
+
 @given(st.sampled_from(["zcdp", "gdp", "rdp"]), positive)
 def test_any_limit_is_said(accounting: str, limit: float) -> None:
     names = {"zcdp": "rho", "gdp": "mu", "rdp": "epsilon"}
@@ -173,8 +212,9 @@ def _pages_of(service: Service, dataset: str, has_run: bool = True) -> None:
     visitor.log_in(service.token)
     here = f"/datasets/{dataset}"
     entries = [f"{here}/entries/{each + 1}" for each in range(service.sequence(dataset))]
-    runs = [f"{here}/run?name=run-1"] if has_run else []
-    for path in ("/", here, *runs, *entries):
+    runs = [f"{here}/run?name=run-1", f"{here}/runs"] if has_run else []
+    ranges = [here, f"{here}?range=24h"]
+    for path in ("/", f"/?search={dataset}", *ranges, f"{here}/budget", *runs, *entries):
         text = html.unescape(visitor.page(path))
         assert re.findall(r">\s*-?(?:inf|nan)\b|value=\"-?(?:inf|nan)\"", text) == [], path
 

@@ -17,6 +17,7 @@ __all__ = [
     "CurvePoint",
     "ItemPoint",
     "NoisePoint",
+    "PlanEnd",
     "Point",
     "Projection",
     "StepPoint",
@@ -26,6 +27,7 @@ __all__ = [
     "item_points",
     "noise_points",
     "pace_points",
+    "plan_end",
     "projection",
     "step_points",
     "window_starts",
@@ -35,6 +37,8 @@ _DAY_US = 86_400_000_000
 _PACES = ((_DAY_US, "24 hours"), (7 * _DAY_US, "7 days"), (30 * _DAY_US, "30 days"))
 _SHORTEST_PACE_US = 60_000_000
 _CAP_USED_UP = 1.0 - 1e-4
+_STILL_PAUSES = 10
+_LEAST_STILL_US = 600_000_000
 _LONGEST_PROJECTION_US = 3650 * _DAY_US
 
 
@@ -173,6 +177,36 @@ def _left_at(points: Sequence[Point], at_us: int) -> float:
     """What was left at a time: the last point until then."""
     before = [point.fraction for point in points if point.at_us <= at_us]
     return before[-1] if before else points[0].fraction
+
+
+@dataclass(frozen=True)
+class PlanEnd:
+    """What is left to a run of the items that it uses, and when it has used them up at its own rate.
+
+    ``at_us`` is None where there is no rate: the run has not spent for a while, or only once.
+    """
+
+    items: tuple[str, ...]
+    steps: int
+    per_hour: float | None
+    at_us: int | None
+
+
+def plan_end(items: tuple[str, ...], steps: int, spent: Sequence[tuple[int, int]], now_us: int) -> PlanEnd:
+    """The end of a run's plan; ``spent`` are times and numbers of its latest steps, the latest first.
+
+    A run that has been still for ten of its mean pauses, and for ten minutes at least, has no rate.
+    """
+    elapsed_us = spent[0][0] - spent[-1][0] if len(spent) > 1 else 0
+    done = sum(times for _, times in spent[:-1])
+    if elapsed_us <= 0 or done <= 0:
+        return PlanEnd(items, steps, None, None)
+    pause_us = max(_LEAST_STILL_US, _STILL_PAUSES * elapsed_us // (len(spent) - 1))
+    if now_us - spent[0][0] > pause_us:
+        return PlanEnd(items, steps, None, None)
+    remaining_us = elapsed_us * steps / done
+    at_us = spent[0][0] + int(remaining_us) if remaining_us < _LONGEST_PROJECTION_US else None
+    return PlanEnd(items, steps, done * 3_600_000_000 / elapsed_us, at_us and max(at_us, now_us))
 
 
 def curve(budget: Budget, committed: Floats) -> list[CurvePoint]:

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
@@ -144,7 +144,8 @@ class Links:
 
     def _chip(self, field: str, value: str, label: str) -> Chip:
         is_on = getattr(self.listing, field) == value
-        changed = replace(self.listing, **{field: None if is_on else value})
+        change: dict[str, Any] = {field: None if is_on else value}
+        changed = replace(self.listing, **change)
         return Chip(label, self._query(changed), is_on)
 
     def _query(self, listing: Listing) -> str:

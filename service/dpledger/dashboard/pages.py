@@ -116,7 +116,7 @@ def spark_line(points: Sequence[Point], level: str) -> Markup:
     path = f"M0 {_height(points[0].fraction):.1f}"
     for point in points[1:]:
         path += f"H{100.0 * max(0, point.at_us - first) / span:.1f}V{_height(point.fraction):.1f}"
-    shown = _SPARK.format(level=level, path=path)
+    shown = _SPARK.format(level=level, path=f"{path}H100")
     return Markup(shown)  # numbers and words of our own  # nosec B704
 
 

@@ -32,6 +32,7 @@ from dpledger.dashboard.http import (
 )
 from dpledger.dashboard.listing import Links, csv_text, read_cursor, read_listing
 from dpledger.dashboard.login import begin_sign_on, end_sign_on, login_page, post_login, post_logout
+from dpledger.dashboard.narration import narrate
 from dpledger.dashboard.report import verification_of
 from dpledger.dashboard.security import check_same_origin
 from dpledger.dashboard.views import (
@@ -51,6 +52,7 @@ from dpledger.storage.read_models.dashboard import reader
 __all__ = ["ROUTES"]
 
 _HOUR_US = 3_600_000_000
+_MINUTE_US = 60_000_000
 _MOST_CSV_ROWS = 1000
 
 
@@ -152,12 +154,15 @@ def get_run(request: Request) -> Response:
     """One run of a dataset."""
     caller, name = caller_of(request), request.path_params["dataset"]
     run, before = read_text(request, "name") or "", read_number(request, "before", 0)
-    with reader(services_of(request).storage.database) as reading:
-        tag = compute_tag(reading.position(name), caller.id, str(request.url.query))
+    services = services_of(request)
+    now_us = services.clock.now_us()
+    with reader(services.storage.database) as reading:
+        position, minute = reading.position(name), now_us // _MINUTE_US
+        tag = compute_tag(position, caller.id, str(request.url.query), minute)
         unchanged = not_modified(request, tag)
         if unchanged is not None:
             return unchanged
-        page = run_page(reading, name, run, before)
+        page = run_page(reading, name, run, before, now_us)
     return page_response(request, tag, "run.html", caller, page=page)
 
 
@@ -170,7 +175,8 @@ def get_entry(request: Request) -> Response:
     entry = services.reader.entry(name, sequence)
     with reader(services.storage.database) as reading:
         is_last = reading.position(name).sequence == sequence
-    return HTMLResponse(render(request, "entry.html", caller, dataset=name, entry=entry, is_last=is_last))
+    shown = {"dataset": name, "entry": entry, "narrated": narrate(entry), "is_last": is_last}
+    return HTMLResponse(render(request, "entry.html", caller, **shown))
 
 
 def post_verification(request: Request) -> Response:

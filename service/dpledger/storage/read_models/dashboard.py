@@ -216,8 +216,11 @@ def _levels_by_number(size: int) -> Select[Any]:
 @functools.cache
 def _spender_named(table: Table) -> Select[Any]:
     columns = table.c.name, table.c.entries, table.c.amounts, table.c.first_at_us, table.c.last_at_us
-    named = table.c.name == bindparam("name")
-    return select(table.c.number, *columns).where(of_dataset(table.c.dataset_id), named)
+    named = of_dataset(table.c.dataset_id), table.c.name == bindparam("name")
+    if table is not runs:
+        return select(table.c.number, *columns).where(*named)
+    found = select(table.c.number, *columns, teams.c.name)
+    return found.select_from(runs.outerjoin(teams, _ITS_TEAM)).where(*named)
 
 
 def _largest(table: Table, *more: ColumnElement[Any]) -> Select[Any]:

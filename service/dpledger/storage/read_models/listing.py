@@ -96,7 +96,9 @@ class Listing:
     @property
     def shape(self) -> "Listing":
         """The same with nothing of what was asked for but that it was: what a statement depends on."""
-        asked = {name: "*" for name in ("accounting", "team", "search") if getattr(self, name) is not None}
+        asked: dict[str, Any] = {
+            name: "*" for name in ("accounting", "team", "search") if getattr(self, name) is not None
+        }
         return replace(self, **asked)
 
     @property

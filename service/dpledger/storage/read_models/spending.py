@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from dpledger.accounting.validation import Floats
 from dpledger.ledger.model.entries import EntryKind
@@ -50,7 +51,10 @@ def _added() -> Select[Any]:
         func.min(entries.c.at_us),
         func.max(entries.c.at_us),
     )
-    spends = literal_column(f"entries.kind IN {_SPENDING}"), literal_column("entries.run IS NOT NULL")
+    spends: list[ColumnElement[bool]] = [
+        literal_column(f"entries.kind IN {_SPENDING}"),
+        literal_column("entries.run IS NOT NULL"),
+    ]
     found = found.select_from(entries.outerjoin(_held, _ITS_RESERVATION))
     return found.where(of_dataset(entries.c.dataset_id), *spends).group_by(entries.c.run, _CHARGE)
 
