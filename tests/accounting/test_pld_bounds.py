@@ -591,6 +591,15 @@ def test_extreme_items_need_less_than_two_gigabytes(parts: Parts) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("delta", [1e-5, 1e-12])
+@pytest.mark.parametrize("rate", [1e-20, 1e-100, 2.3e-308])
+def test_losses_within_rounding_of_nothing_add_nothing(rate: float, delta: float) -> None:
+    """A cell must end above them: else all of their mass would count as infinite, and the plan as certain."""
+    found = PlanLoss([(step(Gaussian(1.0, 1.1), rate=rate), 3)], mu=0.1).epsilon_bounds(delta)
+    alone = PlanLoss([(step(Gaussian(0.1, 1.0)), 1)]).epsilon_bounds(delta)
+    assert alone.lower <= found.upper <= (1.0 + GAP) * alone.upper
+
+
 def test_limits_of_what_is_offered() -> None:
     sizes = tuple(1.0 + 1e-3 * i for i in range(300))
     many = Step((Release(OutputMixture(1.0, sizes, (1.0 / 300,) * 300)),), Sample(), REPLACE)

@@ -78,15 +78,25 @@ class Dominated:
 def even_edges(low: float, high: float, anchor: float, width: float) -> Floats:
     """anchor + j·width from at or below ``low`` to at or above ``high``, at least two of them."""
     first = np.floor((low - anchor) / width * (1.0 - 1e-14) - 1e-9)
-    last = np.ceil((high - anchor) / width * (1.0 - 1e-14) - 1e-9)
+    last = _last_edge(high, anchor, width)
     edges: Floats = anchor + width * np.arange(first, max(last, first + 1.0) + 1.0)
     return edges
+
+
+def _last_edge(high: float, anchor: float, width: float) -> float:
+    """The number of the edge at or above ``high``, or below it by rounding alone.
+
+    Losses that are all within rounding of the anchor have an edge above them: without one they would all
+    count as infinite.
+    """
+    last = math.ceil((high - anchor) / width * (1.0 - 1e-14) - 1e-9)
+    return max(last, 1.0) if high > anchor else last
 
 
 def graded_edges(low: float, high: float, anchor: float, width: float, levels: Levels) -> Floats:
     """The edges of :func:`even_edges` with fewer of them far out, where ``levels`` allow wider cells."""
     first = int(np.floor((low - anchor) / width * (1.0 - 1e-14) - 1e-9))
-    last = max(int(np.ceil((high - anchor) / width * (1.0 - 1e-14) - 1e-9)), first + 1)
+    last = max(int(_last_edge(high, anchor, width)), first + 1)
     begin, end = first, last
     downs, ups = [], []
     for factor, down, up in reversed(levels):
