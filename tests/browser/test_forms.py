@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_beside_what_was_written(visit: Watched) -> None:
 def test_a_quota_is_changed_from_the_list_of_teams(visit: Watched, artifacts: Path) -> None:
     page = visit.go("/datasets/adult")
     page.get_by_role("link", name="Change the quota of ranking in all").click()
-    expect(page.get_by_label("Team")).to_have_value("ranking")
+    expect(page.get_by_role("textbox", name="Team")).to_have_value("ranking")
     page.get_by_label("Part of the budget").fill("30")
     page.get_by_label("Reason").fill("more")
     reviewed(page, artifacts, "quota")

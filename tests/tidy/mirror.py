@@ -122,6 +122,8 @@ _LINES = (
     ("storage/test_migrate.py", f"{_SERVICE}/storage", "tables"),
     ("storage/test_alerts.py", f"{_SERVICE}/storage/read_models", "fractions"),
     ("dashboard/test_overview.py", f"{_SERVICE}/storage/read_models", "dashboard"),
+    ("dashboard/test_listing.py", f"{_SERVICE}/storage/read_models", "listing"),
+    ("dashboard/test_ranges.py", f"{_SERVICE}/storage/read_models", "spending"),
     ("api/test_reports.py", f"{_SERVICE}/storage/read_models", "report"),
     ("dashboard/test_overview.py", f"{_SERVICE}/storage/repositories", "refusals run_totals runs"),
     (
