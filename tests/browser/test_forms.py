@@ -18,9 +18,14 @@ GAUSSIAN = {"mechanism": "gaussian", "sensitivity": 1.0, "noise_std": 10.0}
 @pytest.fixture(scope="module")
 def filled(port: int, database_target: DatabaseTarget) -> int:
     """A dataset with a reservation of ten steps, by a token of a team."""
-    datasets = {"name": "adult", "budget": {"accounting": "zcdp", "rho": 0.5}}
-    held = {"run": "lost", "releases": [GAUSSIAN], "times": 10, "expires_in_seconds": 86_400.0}
-    quota = {"team": "ranking", "fraction": 0.25, "reason": "agreed"}
+    datasets: dict[str, Any] = {"name": "adult", "budget": {"accounting": "zcdp", "rho": 0.5}}
+    held: dict[str, Any] = {
+        "run": "lost",
+        "releases": [GAUSSIAN],
+        "times": 10,
+        "expires_in_seconds": 86_400.0,
+    }
+    quota: dict[str, Any] = {"team": "ranking", "fraction": 0.25, "reason": "agreed"}
     asked = [("", datasets), ("/adult/reservations", held), ("/adult/quotas", quota)]
     for number, (path, body) in enumerate(asked):
         sent = Ask(f"/v1/datasets{path}", body, f"forms-{number}")

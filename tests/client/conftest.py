@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpledger_client import Dataset, Ledger
+from dpledger_client import Dataset, Ledger, insecure_testing_noise
 
 RHO = 0.5
 
@@ -38,3 +38,10 @@ def open_dataset(ledger: Ledger) -> Callable[..., Dataset]:
 @pytest.fixture
 def dataset(open_dataset: Callable[..., Dataset]) -> Dataset:
     return open_dataset()
+
+
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """Trainings take the same course whenever they are run, so that what is asserted of it always holds."""
+    with insecure_testing_noise(2):
+        yield

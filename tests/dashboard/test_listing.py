@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_every_order_goes_on_behind_any_place(storage: SqlStorage, order: str, d
             spend(storage, name, steps, each=costing(0.1))
     with reader(storage.database) as reading:
         rows = {each.place.name: each for each in reading.listed(Listing(), None, 10)}
-    keys = {
+    keys: dict[str, Callable[[Any], Any]] = {
         "left": lambda each: each.left_basis_points,
         "name": lambda each: 0,
         "entries": lambda each: each.row.state.sequence,

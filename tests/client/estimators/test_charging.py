@@ -27,6 +27,8 @@ from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from tests.client.optimizers.contract import charged_entries, charged_steps, watching
 from tests.client.optimizers.test_contract import fresh_name
 
+pytestmark = pytest.mark.usefixtures("seeded")
+
 RECORDS = 3_000
 TARGET: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
 UNITS = np.array([1000.0, 0.01, 1.0])

@@ -36,6 +36,8 @@ from dpledger_client.optimizers.methods.dp_sgd import DPSGD
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from tests.client.optimizers.contract import charged_entries, charged_steps, watching
 
+pytestmark = pytest.mark.usefixtures("seeded")
+
 _NUMBERS = itertools.count()
 RECORDS = 240
 PRECISE = NoisyGradientDescent(steps=60, clip=2.0, noise_multiplier=2.0, step_size=1.0)

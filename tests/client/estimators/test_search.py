@@ -17,6 +17,8 @@ from dpledger_client.objectives import L2
 from dpledger_client.optimizers.methods.noisy_gd import NoisyGradientDescent
 from tests.client.optimizers.test_contract import fresh_name
 
+pytestmark = pytest.mark.usefixtures("seeded")
+
 RECORDS = 2_000
 TARGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 FEW = NegativeBinomialTrials.with_mean(2.0, 1.0)

@@ -16,6 +16,8 @@ from dpledger_client.optimizers.support.rules import RULES
 from tests.client.optimizers.cases_ranking import FEATURES, ranking
 from tests.client.optimizers.test_contract import fresh_name
 
+pytestmark = pytest.mark.usefixtures("seeded")
+
 RECORDS = 4_000
 ONCE = ("nsgd", "rsgd-ar", "output-perturbation")
 """They are proven under replace-one."""
