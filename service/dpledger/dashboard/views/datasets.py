@@ -195,4 +195,4 @@ def situation_of(
         return Situation("running", wording.minute_text(projection.at_us), projection.at_us)
     if state.sequence <= 1:
         return Situation("unused", "nothing spent yet")
-    return Situation("idle", "over ten years" if projection.window else "no spending lately")
+    return Situation("idle", "over ten years" if projection.window else "no recent pace")
