@@ -42,6 +42,17 @@ def fill(service: Service) -> None:
     part = {"name": "a", "epsilon": 0.1, "delta": 1e-7, "budget": {"accounting": "rdp"}}
     made(service.post("/v1/datasets/shared/allocations", part))
     made(service.post("/v1/datasets/shared/allocations/a/return", {"reason": "not needed"}))
+    for name, path, decision in (
+        ("b", "decision", {"decision": "approve", "reason": "agreed"}),
+        ("c", "decision", {"decision": "reject", "reason": "no room"}),
+        ("d", "withdrawal", {"reason": "not needed"}),
+    ):
+        asked = {"allocation": {**part, "name": name}, "reason": "a study"}
+        request = made(service.post("/v1/datasets/shared/budget-requests", asked))
+        made(service.post(f"/v1/datasets/shared/budget-requests/{request['id']}/{path}", decision))
+    renewal = {"period": "month", "budget": {"accounting": "zcdp", "rho": 0.1}, "reason": "monthly data"}
+    made(service.post("/v1/datasets/parts/renewal", renewal))
+    made(service.post("/v1/datasets/parts/renewal", {**renewal, "budget": None}))
 
 
 SAID = {
@@ -59,6 +70,15 @@ SAID = {
     ("parts", 2): "30 partitions were opened",
     ("shared", 2): "Allocation a was opened",
     ("shared", 3): "Allocation a was given back",
+    ("shared", 4): "A token asked an admin for an allocation. Nothing was charged.",
+    ("shared", 5): "An admin approved the request of entry 4: the next entry carries it out.",
+    ("shared", 8): "An admin rejected the request of entry 7.",
+    ("shared", 10): "The token that made the request of entry 9 withdrew it.",
+    (
+        "parts",
+        3,
+    ): "Every new month gets a budget of its own, for new records: zcdp: ρ = 0.1.",
+    ("parts", 4): "An admin ended the renewal by month: no new epoch gets a budget of its own.",
 }
 
 

@@ -207,6 +207,35 @@ def _quota_changed(entry: Fields) -> str:
     return f"Team {detail.get('team')} may use at most {part} of the budget {window}."
 
 
+_ASKED_FOR = {"allocation": "an allocation", "quota": "a larger quota", "budget": "another budget"}
+
+
+def _budget_requested(entry: Fields) -> str:
+    wanted = _ASKED_FOR.get(str(_detail(entry, "kind")), "budget")
+    return f"A token asked an admin for {wanted}. Nothing was charged."
+
+
+def _request_approved(entry: Fields) -> str:
+    return (
+        f"An admin approved the request of entry {_detail(entry, 'request')}: the next entry carries it out."
+    )
+
+
+def _request_rejected(entry: Fields) -> str:
+    return f"An admin rejected the request of entry {_detail(entry, 'request')}."
+
+
+def _request_withdrawn(entry: Fields) -> str:
+    return f"The token that made the request of entry {_detail(entry, 'request')} withdrew it."
+
+
+def _renewal_changed(entry: Fields) -> str:
+    period, budget = _detail(entry, "period"), _detail(entry, "budget")
+    if budget is None:
+        return f"An admin ended the renewal by {period}: no new epoch gets a budget of its own."
+    return f"Every new {period} gets a budget of its own, for new records: {_budget_text(budget)}."
+
+
 def _unknown(entry: Fields) -> str:
     return f"An entry of the kind {entry['kind'].replace('-', ' ')}."
 
@@ -223,4 +252,9 @@ _SENTENCES: dict[str, Callable[[Fields], str]] = {
     "allocated": _allocated,
     "allocation-returned": _allocation_returned,
     "quota-changed": _quota_changed,
+    "budget-requested": _budget_requested,
+    "request-approved": _request_approved,
+    "request-rejected": _request_rejected,
+    "request-withdrawn": _request_withdrawn,
+    "renewal-changed": _renewal_changed,
 }

@@ -131,4 +131,9 @@ _WHAT = {
     EntryKind.ALLOCATED: "a part of the shared budget",
     EntryKind.ALLOCATION_RETURNED: "given back, nothing was released",
     EntryKind.QUOTA_CHANGED: "how much a team may use",
+    EntryKind.BUDGET_REQUESTED: "asked of an admin",
+    EntryKind.REQUEST_APPROVED: "carried out by the next entry",
+    EntryKind.REQUEST_REJECTED: "decided by an admin",
+    EntryKind.REQUEST_WITHDRAWN: "by the token that asked",
+    EntryKind.RENEWAL_CHANGED: "budgets of new epochs",
 }
