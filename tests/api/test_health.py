@@ -115,6 +115,7 @@ def test_no_route_is_open_but_health_and_keys(
 ) -> None:
     for (method, path), operation in operations.items():
         named = {"reservation": "adult~1", "token": "abc", "allocation": "team-a", "partition": "north"}
+        named["request"] = "adult~2"
         address = path.format(dataset="adult", sequence=1, **named)
         answer = client.request(method, address, headers={"Authorization": ""})
         if path in PUBLIC:

@@ -112,7 +112,7 @@ def test_the_dashboard_draws_it(place: tuple[Service, str]) -> None:
     page = visitor.page("/datasets/adult")
 
     assert "Pure DP: the sum of ε stays within its limit" in page
-    assert "pure ε of every step adds up" in page
+    assert "<dt>Spent and reserved</dt><dd>pure ε = " in page
     assert ">74.9 %</span> left" in page
     assert "25.0 %" in section(page, "runs")
     assert "pure-sum" in visitor.page()
