@@ -193,7 +193,7 @@ def test_the_public_names_are_pinned() -> None:
     public = [name for name in vars(dpledger_client) if name[0].isupper() or name in _FUNCTIONS]
 
     assert sorted(public) == sorted(dpledger_client.__all__)
-    assert len(dpledger_client.__all__) == 81
+    assert len(dpledger_client.__all__) == 84
 
 
 _FUNCTIONS = {"insecure_testing_noise", "no_noise_for_testing", "step_digest", "verify_receipt"}

@@ -107,11 +107,8 @@ class RenyiFilter(Filter):
         return int(min(_MANY, fits.max() if self.one_suffices else fits.min()))
 
 
-_PLAN_ADVICE = (
-    "a plan budget, opened for steps that are fixed in advance, composes them exactly; a forecast says how "
-    "many it grants"
-)
-"""Without the number: it takes some 30 ms, and a refusal is written while its ledger is locked."""
+_PLAN_ADVICE = "a plan budget, opened for steps that are fixed in advance, composes them exactly"
+"""How many it grants, a forecast says: that takes some 30 ms, and a refusal is written under the lock."""
 _FACTORS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """How much more noise a refusal tries, for its advice."""
 _MOST_SCALED = 4
