@@ -76,16 +76,12 @@ def number_text(body: Mapping[str, float]) -> str:
     return "{" + ",".join([f'"{name}":{float.__repr__(value)}' for name, value in body.items()]) + "}"
 
 
-def _charge_texts(charge: Charge) -> tuple[str, str]:
-    """The sample and the cost of a charge as JSON; a charge is shared by all of its entries."""
-    # What is remembered keeps the charge itself alive.
-    return _write_charge(charge) if charge.is_long else _kept_texts(charge)
-
-
 def _write_charge(charge: Charge) -> tuple[str, str]:
+    """The sample and the cost of a charge as JSON; a charge is shared by all of its entries."""
     return json_text(charge.step.sample.fields()), json_text(charge.cost_fields)
 
 
+# What is remembered keeps the charge itself alive, so that long ones are written each time.
 _kept_texts = functools.lru_cache(maxsize=_KEPT_CHARGES)(_write_charge)
 
 
@@ -186,7 +182,8 @@ class ResponseWriter:
 
     def _grant_text(self, grant: Grant | ReservationGrant) -> str:
         dataset, entry = grant.dataset, grant.entry
-        sample_text, cost_text = _charge_texts(grant.charge)
+        write = _write_charge if grant.charge.is_long else _kept_texts
+        sample_text, cost_text = write(grant.charge)
         if isinstance(grant, Grant):
             drawn_at = entry.sequence if entry.sample is None else entry.sample
             sample_text = f'{{"id":{quoted(identifier(dataset, drawn_at))},{sample_text[1:]}'

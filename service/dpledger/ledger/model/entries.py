@@ -122,7 +122,7 @@ class Charge:
             "epsilons": self.cost.epsilons.tolist(),
         }
 
-    @property
+    @cached_property
     def is_long(self) -> bool:
         """Whether its description is too long to remember thousands of the kind."""
         return len(self.step.canonical) > LONG_STEP_CHARACTERS
